@@ -51,4 +51,6 @@ def link_shards(source: Path, folder: Path) -> tuple[list[Path], int, str]:
 
 
 def _document(number: int, text: str) -> Document:
-    return Document(text, "installed", "code", f"piece-{number}", "psf-2.0", "", Meta.of("pieces", number, {}))
+    return Document(
+        text, "installed", "code", f"piece-{number}", "psf-2.0", "", Meta.from_mapping("pieces", number, {})
+    )

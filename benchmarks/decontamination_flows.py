@@ -69,7 +69,7 @@ def corpusmill(folder: Path, workers: int) -> Found:
     section = DecontaminationSection.model_validate(rules | {"action": "drop", "evaluation": [quiz]})
     place, built, stage = Path("corpora/documents"), Path("built", f"by-{workers}"), StageVersion("made", 1)
     shutil.rmtree(folder / built, ignore_errors=True)
-    documents = Target(NORMALIZED.name, "documents", place, stage, {}, partition="documents", is_given=True)
+    documents = Target(NORMALIZED.name, "documents", place, stage, {}, partition="documents", is_external=True)
     [listed] = evaluation_targets(section, "benchmark", built / "evaluation")
     content = section.rows_content() | {"sources": ["documents"]}
     target = DECONTAMINATED.target("clean", content, [documents, listed], folder=built / "clean")

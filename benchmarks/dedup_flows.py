@@ -70,7 +70,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus
     from pipeline_assets.spine.engine import RunSettings
-    from pipeline_assets.spine.opening import open_building
+    from pipeline_assets.spine.opening import open_staging_dir
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None
@@ -81,7 +81,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         first += rows
     target = folder / "built" / "deduplicated"
     shutil.rmtree(target.parent, ignore_errors=True)
-    with open_building(target, {}) as building:
+    with open_staging_dir(target, {}) as building:
         dedup = open_run(building, shards, recipe, settings)
         sketches = sketch_corpus(dedup)
         exact = find_exact(dedup, sketches)

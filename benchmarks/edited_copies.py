@@ -60,7 +60,9 @@ def write(texts: Sequence[str], folder: Path) -> float:
     whole = folder.with_name(f"{folder.name}-whole.jsonl.zst")
     with JsonlZstWriter(whole, 3) as writer:
         for number, text in enumerate(texts):
-            document = Document(text, "edited", "web", str(number), "psf-2.0", "", Meta.of("made", number, {}))
+            document = Document(
+                text, "edited", "web", str(number), "psf-2.0", "", Meta.from_mapping("made", number, {})
+            )
             writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
     return write_sample([whole], folder, len(texts))
 

@@ -34,7 +34,7 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
     from pipeline_assets.spine.stage import WHOLE
-    from pipeline_assets.spine.staging import BuildFolder
+    from pipeline_assets.spine.staging import StagingView
 
     recipe = ENGLISH_WEB if filters == "all" else FilterRecipe()
     if filters == "language":
@@ -44,7 +44,7 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     with tempfile.TemporaryDirectory() as target:
         for path, rows in counted(folder).items():
             shard = DocumentShard(path.name, path.name, path, rows)
-            kept += filter_shard(shard, WHOLE, BuildFolder(Path(target)), recipe, 3).counts["documents"]
+            kept += filter_shard(shard, WHOLE, StagingView(Path(target)), recipe, 3).counts["documents"]
     print(kept)
 
 
@@ -97,15 +97,15 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
     from pipeline_assets.spine.engine import RunSettings, run_stages
-    from pipeline_assets.spine.stage import do
-    from pipeline_assets.spine.staging import BuildFolder
+    from pipeline_assets.spine.stage import run_task
+    from pipeline_assets.spine.staging import StagingView
 
     rows = counted(folder)
     given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
     settings = RunSettings()
     with tempfile.TemporaryDirectory() as target:
-        run = run_stages(do, settings, load_kernels)
-        found = find_repeats(run, BuildFolder(Path(target)), given, WindowRecipe(), frozenset(), settings)
+        run = run_stages(run_task, settings, load_kernels)
+        found = find_repeats(run, StagingView(Path(target)), given, WindowRecipe(), frozenset(), settings)
         print(sum(rows.values()) - sum(len(one.shares()) for one in found))
 
 

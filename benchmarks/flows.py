@@ -87,12 +87,12 @@ def snapshot(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
     from pipeline_assets.spine.engine import RunSettings
-    from pipeline_assets.spine.opening import open_building
+    from pipeline_assets.spine.opening import open_staging_dir
 
     recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
     target = folder / "taken" / "snapshot"
     shutil.rmtree(target.parent, ignore_errors=True)
-    with open_building(target, {}) as building:
+    with open_staging_dir(target, {}) as building:
         hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
         content = take_snapshot(building, hub, recipe, RunSettings(workers))
     print(content.counts["documents"])
@@ -145,7 +145,7 @@ def corpusmill(folder: Path, workers: int) -> None:
     from pipeline_assets.spine.artifact import Artifact
     from pipeline_assets.spine.engine import RunSettings
     from pipeline_assets.spine.manifest import FileContent, Identity, Manifest, StageVersion
-    from pipeline_assets.spine.opening import open_building
+    from pipeline_assets.spine.opening import open_staging_dir
 
     recipe = MegatronRecipe.model_validate(
         {
@@ -161,7 +161,7 @@ def corpusmill(folder: Path, workers: int) -> None:
     counts = {"documents": 1, "text_bytes": 0}
     identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, listed)
     corpus = Artifact(folder, Manifest("healing/text", "benchmark", identity, [], {}))
-    with open_building(target, {}) as building:
+    with open_staging_dir(target, {}) as building:
         build_split(building, corpus, listed, recipe, "train", RunSettings(workers))
         print_digest([building.path("tokens.bin")])
 

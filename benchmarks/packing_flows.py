@@ -17,7 +17,7 @@ from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 
 SEQ_LEN = 2048
 
@@ -39,7 +39,7 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
     shards = [CorpusShard(name, name, folder / name, counts[name], "text", 0) for name in sorted(counts)]
     target = folder / "built" / "packed"
     shutil.rmtree(target.parent, ignore_errors=True)
-    with open_building(target, {}) as building:
+    with open_staging_dir(target, {}) as building:
         content = pack_corpus(building, shards, recipe, RunSettings(workers), datetime.datetime.now(datetime.UTC))
         files = [*content.files, *content.labels]
         stage = StageVersion("benchmark", 1)

@@ -50,7 +50,7 @@ def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str
 
 def uids(file: TranslationFile, **asked: object) -> frozenset[str]:
     """What is drawn."""
-    recipe = SampleRecipe.of({"languages": FR_EN.content(), **asked}, "benchmark")
+    recipe = SampleRecipe.from_mapping({"languages": FR_EN.content(), **asked}, "benchmark")
     return frozenset(pair.uid for pair in draw([file], recipe).pairs)
 
 

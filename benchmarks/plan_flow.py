@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
+from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
 from pipeline_assets.corpus.packing.plan_files import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
 
@@ -36,7 +36,7 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
         tokens = np.maximum(dice.lognormal(np.log(500), 1, count), 1).astype(np.int32)
         starts = np.cumsum(tokens, dtype=np.int64) - tokens
         texts = [repeated("d", count), repeated("l", count)]
-        columns = [*texts, column_of(np.arange(count)), column_of(starts), column_of(tokens)]
+        columns = [*texts, to_array(np.arange(count)), to_array(starts), to_array(tokens)]
         path = folder / f"{number:05d}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
             writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
@@ -60,7 +60,7 @@ def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> 
             "boundaries": False,
         }
     )
-    plan_rows(shards, WHOLE, BuildFolder(folder), recipe)
+    plan_rows(shards, WHOLE, StagingView(folder), recipe)
     return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.corpus.scoring.token_rows import encode_row
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 
 # (prompt, completion) tokens of 36 rows of Nemotron, three of each split.
 REAL_LENGTHS = [
@@ -110,7 +110,7 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     recipe = ScoringRecipe(tokenizer="o200k_harmony", shard_rows=shard_rows, rescored=0)
     out = pool.parent / "scores"
     shutil.rmtree(out, ignore_errors=True)
-    with open_building(out, {}) as building:
+    with open_staging_dir(out, {}) as building:
         files, settings = {"pool": pool}, RunSettings(workers)
         with scoring_here(Scorer("made", recipe, model), settings) as run_stage:
             score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)

@@ -46,10 +46,10 @@ def main() -> None:
     options = parser.parse_args()
     import dagster as dg
 
-    from pipeline_assets.definitions import definitions_of
-    from pipeline_assets.events import report_sealed, sensor_of
+    from pipeline_assets.definitions import build_definitions
+    from pipeline_assets.events import build_sensor, report_sealed
     from pipeline_assets.instance import open_instance
-    from pipeline_assets.systems.registry import read_recipe, recipes_of
+    from pipeline_assets.systems.registry import load_recipes, read_recipe
     from resources.store import Hub, Store, Tokenizer
 
     print(machine_line())
@@ -63,9 +63,9 @@ def main() -> None:
         figures["run, all current"] = typed("run", "many", "--data", root)[0]
         report = root / "stage_a" / "many" / "report" / "many"
         figures["rebuild"] = typed("rebuild", report, "--upstream", "--workers", 0)[0]
-        definitions_of(root).resolve_asset_graph()  # what is loaded once is no part of it
-        figures["definitions"] = cpu_s(lambda: definitions_of(root).resolve_asset_graph())
-        recipes, _ = recipes_of(root)
+        build_definitions(root).resolve_asset_graph()  # what is loaded once is no part of it
+        figures["definitions"] = cpu_s(lambda: build_definitions(root).resolve_asset_graph())
+        recipes, _ = load_recipes(root)
         with open_instance(root) as instance:
             cursors: list[str | None] = [None]
 
@@ -75,10 +75,10 @@ def main() -> None:
 
             report_sealed(recipes[:0], root, instance)  # what is loaded once is no part of it
             figures["first report"] = cpu_s(lambda: report_sealed(recipes, root, instance))
-            tick(sensor_of(recipes, root))
-            sensor = sensor_of(recipes, root)
+            tick(build_sensor(recipes, root))
+            sensor = build_sensor(recipes, root)
             figures["look without news"] = cpu_s(lambda: tick(sensor))
-            observer = next(one for one in definitions_of(root).sensors or [] if one.name == "external_sources")
+            observer = next(one for one in build_definitions(root).sensors or [] if one.name == "external_sources")
 
             def look() -> None:
                 with dg.build_sensor_context(instance=instance, resources={"hub": Hub()}) as context:
@@ -86,7 +86,7 @@ def main() -> None:
 
             figures["look at sources"] = cpu_s(look)
         with open_instance(Path(second)) as instance:
-            job = definitions_of(Path(second)).resolve_job_def("many")
+            job = build_definitions(Path(second)).resolve_job_def("many")
             resources = {"store": Store(workers=0), "hub": Hub(), "tokenizer": Tokenizer()}
             quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
             figures["job"] = cpu_s(

@@ -54,7 +54,7 @@ def passed_by_a_run() -> dict[Path, set[int]]:
             threading.setprofile(note)
             sys.setprofile(note)
             try:
-                run = Run.of(root, environment, workers=0)
+                run = Run.from_settings(root, environment, workers=0)
                 for target in recipe.targets():
                     drive.build(target, run)
             finally:

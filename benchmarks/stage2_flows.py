@@ -31,7 +31,7 @@ def mixture(root: Path) -> None:
     for target in targets:
         durable.remove(root / target.folder)
     for target in targets:
-        ALL[target.kind].build(target, Run.of(root, os.environ, workers=0))
+        ALL[target.kind].build(target, Run.from_settings(root, os.environ, workers=0))
     print(open_artifact(root / targets[-1].folder).manifest.identity.counts["documents"])
 
 

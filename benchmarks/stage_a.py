@@ -87,7 +87,7 @@ def run(root: Path, name: str) -> None:
     asked = StageARecipe.read(root / "recipes" / f"{name}.yaml")
     durable.remove(root / "stage_a" / name)
     before, seconds = cpu_s(), {}
-    for outcome in run_targets(asked.targets(), Run.of(root, os.environ, workers=0)):
+    for outcome in run_targets(asked.targets(), Run.from_settings(root, os.environ, workers=0)):
         seconds[outcome.target.kind.removeprefix("stage_a/")] = cpu_s() - before
         before = cpu_s()
         if outcome.manifest:

@@ -27,12 +27,12 @@ def seal_files(folder: Path, mb: int) -> None:
     """An artifact of equal files of random bytes."""
     from pipeline_assets.spine.durable import DurableFile
     from pipeline_assets.spine.manifest import Identity, StageVersion
-    from pipeline_assets.spine.opening import open_building
+    from pipeline_assets.spine.opening import open_staging_dir
     from pipeline_assets.spine.staging import OutputFile
 
     block = random.Random(0).randbytes(1_000_000)
     files = []
-    with open_building(folder, {}) as building:
+    with open_staging_dir(folder, {}) as building:
         for number in range(_FILES):
             with DurableFile(building.path(f"{number:02d}.bin")) as file:
                 for _ in range(mb // _FILES):
@@ -54,10 +54,10 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 def by_verify(folder: Path, threads: int) -> None:
     from pipeline_assets.trust.result import Scope
-    from pipeline_assets.trust.verify import hold, look_at_chain
+    from pipeline_assets.trust.verify import read_and_check, scan_chain
 
-    found = look_at_chain(folder, Scope(threads=threads))
-    hold(found)
+    found = scan_chain(folder, Scope(threads=threads))
+    read_and_check(found)
     assert found.verdict == "intact"
     print_hashes([str(result.actual) for result in found.results])
 

@@ -24,7 +24,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.shipped import shipped_path
 
 try:
-    SETTINGS = ModalSettings.of(os.environ)
+    SETTINGS = ModalSettings.from_mapping(os.environ)
 except InputError as error:
     sys.exit(str(error))
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
@@ -50,7 +50,7 @@ _KNOBS = {
 }
 
 
-def image_of(more: Sequence[str]) -> modal.Image:
+def build_image(more: Sequence[str]) -> modal.Image:
     """Return an image with pinned packages and the source of this project.
 
     Args:
@@ -71,10 +71,10 @@ files, scores = (
     for name in SETTINGS.volumes
 )
 if modal.is_local():
-    image = image_of(os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
+    image = build_image(os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
 else:
     image = modal.Image.debian_slim()
-said: dict[str, str | None] = {
+settings: dict[str, str | None] = {
     name: value for name, value in os.environ.items() if name.startswith(("CORPUSMILL_MODAL_", "HF_ENDPOINT"))
 }
 
@@ -94,7 +94,7 @@ def _as_it_arrives() -> Iterator[None]:
 
 @app.function(
     image=image,
-    env=said,
+    env=settings,
     volumes={str(FILES_FOLDER): files},
     secrets=[modal.Secret.from_name(SETTINGS.secret, required_keys=["HF_TOKEN"])] if SETTINGS.secret else [],
     timeout=86_400,
@@ -117,7 +117,7 @@ def fetch(asked: str) -> str:
 
 @app.function(
     image=image,
-    env={**said, "HF_HUB_OFFLINE": "1"},
+    env={**settings, "HF_HUB_OFFLINE": "1"},
     gpu=None if SETTINGS.gpu == NO_GPU else f"{SETTINGS.gpu}:{SETTINGS.gpus}",
     cpu=SETTINGS.cpu,
     memory=round(SETTINGS.memory_gib * 1024),

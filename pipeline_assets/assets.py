@@ -18,22 +18,22 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import REPLACE, Target
-from pipeline_assets.external import externals_of
+from pipeline_assets.external import external_sources
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import explaining
 from pipeline_assets.spine.errors import InputError, TransientError
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from pipeline_assets.versions import asset_key
-from resources.store import Hub, Launcher, Store, Tokenizer, metadata_of
+from resources.store import Hub, Launcher, Store, Tokenizer, artifact_metadata
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
-_UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
+_INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
-def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
+def build_assets(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
     Args:
@@ -45,23 +45,23 @@ def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg
 
 def name_in_dagster(name: str) -> str:
     """Return a recipe's name in letters, digits and underscores, unique per recipe."""
-    fit = _UNFIT_IN_NAME.sub("_", name)
+    fit = _INVALID_IN_NAME.sub("_", name)
     return fit if fit == name else f"{fit}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _asset(
     recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: events.RecipeOf
 ) -> dg.AssetsDefinition:
-    by_partition, externals = {target.partition: target for target in targets}, externals_of(targets, root)
+    by_partition, externals = {target.partition: target for target in targets}, external_sources(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
 
-    def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
+    def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
         if partition not in by_partition:
             names = ", ".join(map(str, by_partition))
             raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
         return by_partition[partition], run
 
-    return asset_of(
+    return build_asset(
         asset_key(kind.name, recipe.name),
         recipe.name,
         kind,
@@ -70,11 +70,11 @@ def _asset(
         deps=[*_deps(recipe, targets, recipe_of), *externals],
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
-        target_of=target_of,
+        target_of=find_target,
     )
 
 
-def asset_of(
+def build_asset(
     key: dg.AssetKey,
     group: str,
     kind: Kind,
@@ -92,7 +92,7 @@ def asset_of(
         targets: artifacts that are checked if no partition is chosen.
         target_of: returns the artifact of a partition, and the run that builds it.
     """
-    reads_hub = any(external.path[0] == _HUB_POOL for external in externals_of(targets, root))
+    reads_hub = any(external.path[0] == _HUB_POOL for external in external_sources(targets, root))
     spec = dg.AssetSpec(
         key,
         deps=deps,
@@ -100,7 +100,7 @@ def asset_of(
         group_name=name_in_dagster(group),
         kinds=set(kind.formats),
         code_version=code_version,
-        metadata={"dagster/code_references": _page_of(key.path[0])},
+        metadata={"dagster/code_references": _page_url(key.path[0])},
         skippable=True,
     )
     checks = [
@@ -127,7 +127,7 @@ def asset_of(
                 return
             asked = targets if partition is None else [target_of(partition, run)[0]]
             there = [target for target in asked if target.state(root)[0] != "missing"]
-            yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
+            yield from _check_results(kind, key, {target.partition: kind.run_checks(target, root) for target in there})
 
     return asset
 
@@ -139,16 +139,16 @@ def _build(
     if _waits(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
-    built = drive.build(target, run, asks_again=True)
+    built = drive.build(target, run, rerun_checks=True)
     yield dg.MaterializeResult(
         asset_key=key,
-        metadata=metadata_of(built.artifact, built.was_current),
+        metadata=artifact_metadata(built.artifact, built.was_current),
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
     yield from _check_results(KINDS[target.kind], key, {target.partition: built.checks})
 
 
-def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
+def _page_url(system: str) -> dg.CodeReferencesMetadataValue:
     page = importlib.util.find_spec(SYSTEMS[system])
     assert page is not None and page.origin is not None
     with warnings.catch_warnings():
@@ -163,10 +163,10 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf)
     for target in targets:
         for key, upstream in events.upstream_keys(target, recipe.name, recipe_of, names).items():
             pairs.setdefault(key, []).extend((one.partition, target.partition) for one in upstream)
-    return [dg.AssetDep(key, partition_mapping=mapping_of(found)) for key, found in pairs.items()]
+    return [dg.AssetDep(key, partition_mapping=partition_mapping(found)) for key, found in pairs.items()]
 
 
-def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
+def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """Return the mapping between partitions; None if Dagster's default is right.
 
     The default is right if each partition depends on the one of its name, or if one side has no partitions.
@@ -184,18 +184,18 @@ def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMa
 def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
     """Check whether an artifact waits for inputs of other partitions, and log them."""
     for one in target.upstream:
-        one.refuse_failed(root)
+        one.raise_if_failed(root)
     missing = [one.partition or one.kind for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
-    if not missing or not any(_partitions_beside(target.partition, one) for one in target.upstream):
+    if not missing or not any(_sibling_partitions(target.partition, one) for one in target.upstream):
         return False
     context.log.info(f"not there yet: {', '.join(missing)}")
     return True
 
 
-def _partitions_beside(partition: str | None, target: Target) -> bool:
+def _sibling_partitions(partition: str | None, target: Target) -> bool:
     """Check whether a target, or what it is made from, is of another partition."""
     is_beside = target.partition not in (None, partition)
-    return is_beside or any(_partitions_beside(partition, one) for one in target.upstream)
+    return is_beside or any(_sibling_partitions(partition, one) for one in target.upstream)
 
 
 def _check_results(
@@ -207,7 +207,7 @@ def _check_results(
         for partition, found in results.items():
             not_asked = failed("not asked: its files aren't as sealed")
             asked[partition] = next((one for one in found if one.name == check.name), not_asked)
-        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.said(asked))
+        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.describe_results(asked))
 
 
 @contextlib.contextmanager

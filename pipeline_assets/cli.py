@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
-from pipeline_assets.commands.settings import PANEL, Settings, apply, parameters_of
+from pipeline_assets.commands.settings import PANEL, Settings, apply, click_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Program(TyperGroup):
         if (typed := " ".join(args[:2])) in REMOVED:
             raise _removed(typed)
         commands = [words for helps in COMMANDS.values() for words in helps]
-        return super().resolve_command(ctx, in_full(args, _GROUPS, commands))
+        return super().resolve_command(ctx, expand_group(args, _GROUPS, commands))
 
 
 app = typer.Typer(
@@ -181,9 +181,9 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
     class Lazy(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
             if not self.params:
-                from pipeline_assets.commands.options import made
+                from pipeline_assets.commands.options import make_command
 
-                command = made(load())
+                command = make_command(load())
                 self.params, self.callback, self.epilog = command.params, command.callback, command.epilog
             return super().get_params(ctx)
 
@@ -191,7 +191,7 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
             parameters = self.get_params(ctx)
             several = {option for one in parameters if getattr(one, "multiple", False) for option in one.opts}
             if all(parameter.param_type_name == "option" for parameter in parameters):
-                args = each_with_its_option(args, several)
+                args = repeat_option(args, several)
             return super().parse_args(ctx, args)
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -246,7 +246,7 @@ def _options(**given: Any) -> None:
     apply({name: value for name, value in given.items() if name != "version"})
 
 
-_options.__signature__ = inspect.Signature([*parameters_of(_Leading)])  # type: ignore[attr-defined]
+_options.__signature__ = inspect.Signature([*click_parameters(_Leading)])  # type: ignore[attr-defined]
 app.callback()(_options)
 
 
@@ -307,7 +307,7 @@ def _refused(error: TyperException) -> UsageError:
         complaint = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
         where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
-        return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
+        return UsageError(f"it is {complaint['input']!r}", where, _range_error(complaint))
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
@@ -316,7 +316,7 @@ def _refused(error: TyperException) -> UsageError:
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 
-_WANTED = {
+_RANGE_ERRORS = {
     "greater_than_equal": "give {ge:.10g} or more",
     "less_than_equal": "give {le:.10g} at most",
     "int_parsing": "give a whole number",
@@ -325,21 +325,21 @@ _WANTED = {
 }
 
 
-def _wanted(complaint: "ErrorDetails") -> str:
-    if (wanted := _WANTED.get(complaint["type"])) is not None:
+def _range_error(complaint: "ErrorDetails") -> str:
+    if (wanted := _RANGE_ERRORS.get(complaint["type"])) is not None:
         return wanted.format(**complaint.get("ctx", {}))
     return complaint["msg"].removeprefix("Value error, ").rstrip(".")
 
 
 def _fail(error: InputError) -> None:
-    from pipeline_assets.commands.terminal import tell
+    from pipeline_assets.commands.terminal import print_lines
 
     lines = [(("corpusmill", "red"), f": {one}") for one in (error, *error.others)]
-    tell([*lines, *getattr(error, "__notes__", [])], err=True)
+    print_lines([*lines, *getattr(error, "__notes__", [])], err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
-def in_full(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
+def expand_group(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
     """The words with the group of a command whose own name was typed: `dedup --input` is `stage-a dedup --input`.
 
     Args:
@@ -355,7 +355,7 @@ def in_full(words: list[str], groups: Collection[str], commands: Collection[str]
     return [*meant.split(), *words[1:]]  # of two `normalize` that of stage A
 
 
-def each_with_its_option(words: list[str], repeatable: Collection[str]) -> list[str]:
+def repeat_option(words: list[str], repeatable: Collection[str]) -> list[str]:
     """The words with the option before each of its values: `--input a b` is `--input a --input b`, as a shell leaves a
     pattern that it has read.
     """

@@ -19,14 +19,14 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.pages import plain
-from pipeline_assets.external import externals_of
-from pipeline_assets.spine.artifact import Artifact, CheckResult, kept_results, open_artifact, record_path
+from pipeline_assets.external import external_sources
+from pipeline_assets.spine.artifact import Artifact, CheckResult, check_record_path, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
-from pipeline_assets.versions import Version, place_of
-from resources.store import metadata_of
+from pipeline_assets.versions import Version, version_folder
+from resources.store import artifact_metadata
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
@@ -34,10 +34,10 @@ COMMAND = "corpusmill/command"  # all that one command built has the same
 SAMPLE = "sample"  # in the metadata of a check that read the files after the build
 _RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
-_MOST_TOLD = 50  # partitions of an asset, in what a check says of them
+_MAX_REPORTED = 50  # partitions of an asset, in what a check says of them
 _OUTDATED = "not as asked"  # no code version: what has it is stale
 _EVERY_S = 15
-_LOOKING_SHARE = 0.05
+_POLLING_SHARE = 0.05
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
 
@@ -47,9 +47,9 @@ def upstream_keys(
     """Return the inputs of an artifact by asset, if a recipe requests them."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
-        asked_by = recipe_of.get(str(upstream.folder)) if upstream.is_given else recipe
+        asked_by = recipe_of.get(str(upstream.folder)) if upstream.is_external else recipe
         if asked_by is not None:
-            keys.setdefault(place_of(upstream.kind, None, asked_by, names).key, []).append(upstream)
+            keys.setdefault(version_folder(upstream.kind, None, asked_by, names).key, []).append(upstream)
     return keys
 
 
@@ -59,13 +59,13 @@ def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.Ass
     The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
     calls the asset stale, and partitions that are still up to date are reported with the new version.
     """
-    asked = sorted([target.partition or "", sha256_of(target.asked())] for target in targets)
+    asked = sorted([target.partition or "", canonical_sha256(target.user_prompt())] for target in targets)
     nodes = sorted(key.to_user_string() for key in sources)  # an edge more or less is stale to Dagster
-    return f"{kind.stage.version}-{sha256_of([asked, nodes]).removeprefix('sha256:')[:12]}"
+    return f"{kind.stage.version}-{canonical_sha256([asked, nodes]).removeprefix('sha256:')[:12]}"
 
 
 @dataclass(frozen=True)
-class Shown:
+class AssetView:
     """Asset, partition and code version that the UI shows for an artifact.
 
     Attributes:
@@ -90,26 +90,26 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
     return targets
 
 
-def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
-    """Return the targets of a recipe, upstream first, each with its `Shown`."""
+def asset_views(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[Target, AssetView]]:
+    """Return the targets of a recipe, upstream first, each with its `AssetView`."""
     made = by_kind(recipe)
-    sources = {kind: externals_of(targets, root) for kind, targets in made.items()}
+    sources = {kind: external_sources(targets, root) for kind, targets in made.items()}
     codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in made.items()}
     names = frozenset(recipe_of.values())
 
-    def shown(target: Target) -> Shown:
-        key, partition, version = place_of(target.kind, target.partition, recipe.name, names)
+    def shown(target: Target) -> AssetView:
+        key, partition, version = version_folder(target.kind, target.partition, recipe.name, names)
         upstream = upstream_keys(target, recipe.name, recipe_of, names)
         if version is not None:
-            return Shown(key, partition, str(target.stage.version), upstream, version)
+            return AssetView(key, partition, str(target.stage.version), upstream, version)
         read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind]}
-        return Shown(key, partition, codes[target.kind], upstream | read)
+        return AssetView(key, partition, codes[target.kind], upstream | read)
 
     return [(target, shown(target)) for target in recipe.targets()]
 
 
 def materialization(
-    artifact: Artifact, shown: Shown, instance: dg.DagsterInstance, was_current: bool = False
+    artifact: Artifact, shown: AssetView, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
     """Return the event of an artifact that no Dagster run of its asset built.
 
@@ -137,7 +137,7 @@ def materialization(
         if newest and digest is not None:
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
-    metadata = metadata_of(artifact, was_current)
+    metadata = artifact_metadata(artifact, was_current)
     return dg.AssetMaterialization(shown.key, partition=shown.partition, metadata=metadata, tags=tags)
 
 
@@ -160,7 +160,7 @@ def newest_shown(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | N
     return newest
 
 
-def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
+def describe_results(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
     """Return the arguments of a Dagster check event from results by partition.
 
     All must pass; failed results come first in the description.
@@ -168,15 +168,15 @@ def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
     told = sorted(results, key=lambda partition: results[partition].passed)
     failed = [results[partition] for partition in told if not results[partition].passed]
     is_error = any(result.blocking for result in failed or results.values())
-    words = [f"{name}: {results[name].because}" if name else results[name].because for name in told[:_MOST_TOLD]]
-    more = [f"{len(told) - _MOST_TOLD:,} more"] if len(told) > _MOST_TOLD else []
+    words = [f"{name}: {results[name].because}" if name else results[name].because for name in told[:_MAX_REPORTED]]
+    more = [f"{len(told) - _MAX_REPORTED:,} more"] if len(told) > _MAX_REPORTED else []
     return {
         "passed": not failed,
         "severity": dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
         "description": plain("; ".join([*words, *more])),
         "metadata": {
             number if len(told) == 1 else f"{name}_{number}": value
-            for name in told[:_MOST_TOLD]
+            for name in told[:_MAX_REPORTED]
             for number, value in results[name].numbers.items()
         },
     }
@@ -190,13 +190,13 @@ def evaluations(
         asked = {name: one for name, of_all in results.items() for one in of_all if one.name == check.name}
         if asked:
             yield dg.AssetCheckEvaluation(
-                asset_key=key, check_name=check.name, blocking=check.is_blocking, **said(asked)
+                asset_key=key, check_name=check.name, blocking=check.is_blocking, **describe_results(asked)
             )
 
 
-def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
+def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     """Return the sensor of a data root; it reads manifests, and lists source files."""
-    asked, names = _asked(recipes, root), [recipe.name for recipe in recipes]
+    asked, names = _requested_targets(recipes, root), [recipe.name for recipe in recipes]
     rests_until = 0.0  # looks at a large root take a twentieth of the time, no more
 
     @dg.sensor(
@@ -211,7 +211,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
             return dg.SkipReason("the last look took long: there is a rest between two")
         there = _sealed(asked, root, names)
         seen = _fingerprint(there)
-        rests_until = began + (time.monotonic() - began) / _LOOKING_SHARE
+        rests_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if seen == context.cursor:
             return dg.SkipReason("nothing was built since the last look")
         reported = _report(there, root, context.instance)
@@ -225,7 +225,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that are new to the instance, for up to 30 seconds."""
-    _report(_sealed(_asked(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
+    _report(_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
 
 
 @dataclass(frozen=True)
@@ -235,25 +235,25 @@ class _Sealed:
     folder: Path
     kind: str
     digest: str
-    shown: Shown
+    shown: AssetView
     target: Target | None = None
     is_outdated: bool = False
 
 
-_Asked = Mapping[tuple[Path, str], Sequence[tuple[Target, Shown]]]
+_Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
 """Targets that recipes request, by folder and kind."""
 
 
-def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
+def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
     recipe_of = recipe_of_folders(recipes, root)
-    asked: dict[tuple[Path, str], list[tuple[Target, Shown]]] = {}
+    asked: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
     for recipe in recipes:
-        for target, shown in shown_targets(recipe, root, recipe_of):
+        for target, shown in asset_views(recipe, root, recipe_of):
             asked.setdefault((root / target.folder, target.kind), []).append((target, shown))
     return asked
 
 
-def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
+def _sealed(asked: _Requested, root: Path, names: Collection[str]) -> list[_Sealed]:
     """List the artifacts in a data root, upstream first, once per requesting recipe."""
     lineage = Lineage(root)
     made_from = {one.digest: [entry["digest"] for entry in one.identity.upstream] for one in lineage.sealed.values()}
@@ -261,12 +261,12 @@ def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
     found = []
     for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         for target, shown in asked.get((folder, one.kind), ()):
-            is_outdated = target.outside is not None and target.state(root)[0] == "stale"
+            is_outdated = target.external_inputs is not None and target.state(root)[0] == "stale"
             found.append(_Sealed(folder, one.kind, one.digest, shown, target, is_outdated))
         if (folder, one.kind) not in asked and one.kind in KINDS:
             name, _, partition = one.name.partition("/")
-            place = place_of(one.kind, partition or None, name, names)
-            shown = Shown(place.key, place.partition, str(KINDS[one.kind].stage.version), version=place.version)
+            place = version_folder(one.kind, partition or None, name, names)
+            shown = AssetView(place.key, place.partition, str(KINDS[one.kind].stage.version), version=place.version)
             found.append(_Sealed(folder, one.kind, one.digest, shown))
     return found
 
@@ -277,7 +277,7 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
     for one in sealed:
         asked_at = 0
         with contextlib.suppress(FileNotFoundError):
-            asked_at = record_path(one.folder).stat().st_mtime_ns
+            asked_at = check_record_path(one.folder).stat().st_mtime_ns
         shown = one.shown
         words = (shown.key.to_user_string(), shown.partition, one.digest, shown.code, one.is_outdated, asked_at)
         lines.append(" ".join(map(str, words)))
@@ -295,7 +295,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
     for one in sealed:
         shown = one.shown
         if shown.version is None or shown.version.date == newest_dates[shown.key]:
-            results[shown.key][shown.partition] = kept_results(one.folder, one.digest) or ()
+            results[shown.key][shown.partition] = read_check_results(one.folder, one.digest) or ()
         digest, code = known_of[shown.key].get(shown.partition, ("", ""))
         is_stale = one.target is not None and _is_stale(one.target, root, stale)
         if digest == one.digest and is_stale == (code != shown.code):

@@ -31,7 +31,7 @@ from resources.store import Hub
 _SHORT = 12  # letters of a commit or a digest in a key
 _EVERY_S = 600
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next look goes on
-Look: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
+Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class External:
         key: what people call it comes last, which is what a node of the UI shows.
         kind: whose sign the UI shows.
         pinned: what recipes say of it.
-        look: what is there now, below a data root or on a hub; InputErrors and OSErrors where it can't be told.
+        observe: what is there now, below a data root or on a hub; InputErrors and OSErrors where it can't be told.
     """
 
     key: dg.AssetKey
     description: str
     kind: str
     pinned: Mapping[str, str] = field(hash=False)
-    look: Look = field(compare=False)
+    observe: Observation = field(compare=False)
 
     def spec(self) -> dg.AssetSpec:
         """Its node."""
@@ -58,23 +58,23 @@ class External:
         )
 
 
-def externals_of(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
+def external_sources(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
     """What artifacts below a data root are read from, beside artifacts, by key."""
     return {one.key: one for target in targets for one in _externals(target, root)}
 
 
 def _externals(target: Target, root: Path) -> Iterable[External]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
-    if isinstance(target.outside, SourceFolder):
-        yield _folder(target.outside, root)
-    elif isinstance(target.outside, SplitFolder | ModelFolder):
-        yield _folder(SourceFolder(target.outside.path, ("**/*",)), root)
+    if isinstance(target.external_inputs, SourceFolder):
+        yield _folder(target.external_inputs, root)
+    elif isinstance(target.external_inputs, SplitFolder | ModelFolder):
+        yield _folder(SourceFolder(target.external_inputs.path, ("**/*",)), root)
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
         yield _on_hub("dataset", dataset, commit)
     elif target.stage == MODEL_STAGE:
         yield _on_hub("model", str(target.recipe["name"]), str(commit))
     if target.tokenizer is not None:
-        path = target.outside.path if isinstance(target.outside, TokenizerPath) else VOCABULARY
+        path = target.external_inputs.path if isinstance(target.external_inputs, TokenizerPath) else VOCABULARY
         yield _tokenizer(target.tokenizer["family"], target.tokenizer["sha256"], path)
     if "licences" in target.recipe:
         yield _LICENCES
@@ -82,7 +82,7 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
 
 def _on_hub(repo_type: RepoType, name: str, commit: str) -> External:
     def look(root: Path, hub: HubFiles) -> dict[str, Any]:
-        head = (hub.of_models() if repo_type == "model" else hub).resolve(name)
+        head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
     key = dg.AssetKey(["hub", commit[:_SHORT], *name.split("/")])
@@ -122,7 +122,7 @@ _LICENCES = External(
 )
 
 
-def left_out(error: InputError) -> dg.AssetSpec:
+def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
     """A recipe that can't be used, as a node that says why."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
@@ -133,7 +133,7 @@ def left_out(error: InputError) -> dg.AssetSpec:
     )
 
 
-def observer_of(externals: Collection[External], root: Path) -> dg.SensorDefinition:
+def build_observer(externals: Collection[External], root: Path) -> dg.SensorDefinition:
     """The sensor that looks at them: where a head moved, or files changed, the node says so."""
 
     @dg.sensor(
@@ -151,7 +151,7 @@ def observer_of(externals: Collection[External], root: Path) -> dg.SensorDefinit
             if time.monotonic() > deadline:
                 break
             try:
-                found = one.look(root, files)
+                found = one.observe(root, files)
             except (InputError, OSError) as error:
                 found = {"can't be read": str(error)}
             name = one.key.to_user_string()

@@ -17,7 +17,7 @@ from dagster._utils.schedules import get_latest_completed_cron_tick
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.target import Target
-from pipeline_assets.events import by_kind, said
+from pipeline_assets.events import by_kind, describe_results
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -41,11 +41,11 @@ class Freshness:
         """As the UI offers it."""
 
         @dg.multi_asset_check(name=f"{name_in_dagster(self._section.name)}__fresh", specs=self._specs)
-        def ask(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
             for spec, results in self.results(context.instance, datetime.now(UTC)):
-                yield dg.AssetCheckResult(check_name=spec.name, asset_key=spec.asset_key, **said(results))
+                yield dg.AssetCheckResult(check_name=spec.name, asset_key=spec.asset_key, **describe_results(results))
 
-        return ask
+        return evaluate
 
     def results(
         self, instance: dg.DagsterInstance, now: datetime
@@ -97,7 +97,9 @@ def watch(fresh: Sequence[Freshness]) -> dg.SensorDefinition:
         found, events = dict[str, str](), []
         for one in fresh:
             for spec, results in one.results(context.instance, datetime.now(UTC)):
-                event = dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **said(results))
+                event = dg.AssetCheckEvaluation(
+                    asset_key=spec.asset_key, check_name=spec.name, **describe_results(results)
+                )
                 name = event.asset_check_key.to_user_string()
                 newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
                 of = newest[0].storage_id if newest else None  # what was said before it counts as said of another one

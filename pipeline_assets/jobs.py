@@ -16,18 +16,18 @@ from dagster._time import get_timezone
 
 from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.files import Period, forget_versions, version_of
+from pipeline_assets.build.files import Period, delete_versions, version_for
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
-from pipeline_assets.events import SAMPLE, Shown, evaluations, materialization, newest_shown, shown_targets
-from pipeline_assets.spine.artifact import CheckResult, open_artifact, sealed_manifest
-from pipeline_assets.spine.errors import InputError, together
-from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_of_folders, recipe_path, recipes_of
+from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_shown
+from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
+from pipeline_assets.spine.errors import InputError, combine_errors
+from pipeline_assets.systems.registry import KINDS, load_recipes, read_recipe, recipe_of_folders, recipe_path
 from pipeline_assets.trust.result import Sample, Scope
-from pipeline_assets.trust.verify import hold, look_at_chain
+from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
@@ -35,7 +35,7 @@ Act = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Do the work of a job, and yield its events."""
 
 
-def job_of(name: str, description: str, recipe: str, root: Path, act: Act) -> dg.JobDefinition:
+def build_job(name: str, description: str, recipe: str, root: Path, act: Act) -> dg.JobDefinition:
     """Return a job for a recipe, of one step."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
@@ -56,7 +56,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     """Return the job that builds all artifacts of a recipe, in every partition."""
     description = f"Builds every artifact of {recipe.name} that is not there as asked"
     act = functools.partial(build_all, recipe=recipe)
-    return job_of(name_in_dagster(recipe.name), description, recipe.name, root, act)
+    return build_job(name_in_dagster(recipe.name), description, recipe.name, root, act)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
@@ -66,7 +66,7 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
         InputError: an artifact failed; all that aren't made from it are built before.
     """
     if failures := (yield from _build(context, run, recipe)):
-        raise together(failures)
+        raise combine_errors(failures)
 
 
 def repin(
@@ -77,14 +77,14 @@ def repin(
     Raises:
         InputError: the head of a dataset is unknown, or an artifact failed; all others are built before.
     """
-    version = version_of(recipe, run.root, run.hub_for("the heads"), due_at(context, timezone), period)
+    version = version_for(recipe, run.root, run.require_hub("the heads"), due_at(context, timezone), period)
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
     before = None if version.before is None else read_recipe(version.before)
-    built = yield from _build(context, replace(run, earlier=before), read_recipe(version.path))
+    built = yield from _build(context, replace(run, previous_recipe=before), read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
-        raise together(failures)
+        raise combine_errors(failures)
     if store.keep_versions is not None:
-        forget_versions(recipe, run.root, store.keep_versions, context.log.info)
+        delete_versions(recipe, run.root, store.keep_versions, context.log.info)
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
@@ -93,14 +93,14 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_shown, context.instance))
     try:
-        for outcome in run_targets(recipe.targets(), run, goes_on=True):
+        for outcome in run_targets(recipe.targets(), run, keep_going=True):
             target, shown = waiting.pop(outcome.target.role)
             yield from _news(context, target, shown, newest, run.root, was_built=not outcome.was_current)
             if outcome.failure is not None:
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
                 failures.append(outcome.failure)
             else:
-                context.log.info("%s: %s", target.role, _change(target, run.earlier, run.root))
+                context.log.info("%s: %s", target.role, _change(target, run.previous_recipe, run.root))
     except InputError:  # of the last one, which is sealed if one of its checks failed
         for target, shown in waiting.values():
             yield from _news(context, target, shown, newest, run.root)
@@ -111,13 +111,13 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
 def _news(
     context: dg.OpExecutionContext,
     target: Target,
-    shown: Shown,
+    shown: AssetView,
     newest: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
     """Yield the materialization of an artifact that is new to the UI, and its checks if it is new or one failed."""
-    if target.is_sealed(root):
+    if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(shown.key).get(shown.partition) != (artifact.manifest.digest, shown.code)
         results = target.results(root, artifact.manifest)
@@ -139,12 +139,12 @@ def verify_sample(
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, str] = {}
     for target, shown in _places(read_recipe(recipe_path(recipe, run.root)), run.root):
-        if not target.is_sealed(run.root):
+        if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
         scope = Scope(None, share, False, max(run.settings.workers, 1), run.settings.log_every_s)
-        found = look_at_chain(run.root / target.folder, scope)
-        hold(found)
+        found = scan_chain(run.root / target.folder, scope)
+        read_and_check(found)
         context.log.info(f"{target.name}: {len(found.findings)} findings")
         findings += found.findings
         because = found.findings[0].what if found.findings else f"a sample of {sample} is as sealed"
@@ -159,9 +159,9 @@ def verify_sample(
         raise InputError(what, first.where, "see `corpusmill verify`")
 
 
-def _places(recipe: Recipe, root: Path) -> list[tuple[Target, Shown]]:
+def _places(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
     """List the artifacts of a recipe with their assets; recipes are reread, since one may be new."""
-    return shown_targets(recipe, root, recipe_of_folders(recipes_of(root)[0], root))
+    return asset_views(recipe, root, recipe_of_folders(load_recipes(root)[0], root))
 
 
 def _change(target: Target, before: Recipe | None, root: Path) -> str:
@@ -170,7 +170,7 @@ def _change(target: Target, before: Recipe | None, root: Path) -> str:
     old = None
     if before is not None:
         with contextlib.suppress(LookupError, InputError):
-            old = sealed_manifest(root / before.target(target.kind, target.partition).folder)
+            old = require_manifest(root / before.target(target.kind, target.partition).folder)
     if old is None or old.digest == made.digest:
         return made.digest + " as before" * (old is not None)
     counts, were = made.identity.counts, old.identity.counts

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import TracedRow, open_rows, trace_id, trace_row, trace_token
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document import Document
@@ -78,7 +78,7 @@ class Opened:
         """
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
-    def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[Traced]:
+    def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[TracedRow]:
         """Where a row, a document or a token came from: exactly one of them.
 
         Raises:
@@ -116,6 +116,6 @@ def run(recipe: str, data: Path | str = "data", workers: int = 2, replace: bool 
     wanted = read_recipe(recipe_path(recipe, root), root)
     wanted.check_local_files(root)
     made: dict[str, list[Opened]] = {}
-    for outcome in run_targets(wanted.targets(), Run.of(root, os.environ, workers=workers, replace=replace)):
+    for outcome in run_targets(wanted.targets(), Run.from_settings(root, os.environ, workers=workers, replace=replace)):
         made.setdefault(outcome.target.kind, []).append(Opened(root / outcome.target.folder))
     return made

@@ -25,10 +25,10 @@ import pydantic
 
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.build.files import Period
-from pipeline_assets.jobs import Act, job_of, repin, verify_sample
+from pipeline_assets.jobs import Act, build_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.section import Name, RecipePart, refuse_repeated
+from pipeline_assets.spine.section import Name, RecipeSection, reject_duplicate_keys
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.trust.result import Sample
 from resources.webhook import WEBHOOK, webhook_address
@@ -39,7 +39,7 @@ _LONGEST_CRON = 200
 SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # no schedule can have their names
 
 
-class ScheduleSection(RecipePart):
+class ScheduleSection(RecipeSection):
     """One schedule.
 
     Attributes:
@@ -67,12 +67,14 @@ class ScheduleSection(RecipePart):
         return sample
 
 
-class _Schedules(RecipePart):
+class _Schedules(RecipeSection):
     schedules: Annotated[tuple[ScheduleSection, ...], pydantic.Field(strict=False)] = ()
 
     @pydantic.model_validator(mode="after")
-    def _can_be_told_apart(self) -> "_Schedules":
-        refuse_repeated([one.name for one in self.schedules], "two schedules are called", "give each a name of its own")
+    def _has_unique_names(self) -> "_Schedules":
+        reject_duplicate_keys(
+            [one.name for one in self.schedules], "two schedules are called", "give each a name of its own"
+        )
         return self
 
 
@@ -90,7 +92,9 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     wrong: list[InputError] = []
     for path in (root / FILE, PROJECT_RECIPES.parent / FILE):
         try:
-            sections = _Schedules.of(read_yaml(path, "schedule file"), path).schedules if path.exists() else ()
+            sections = (
+                _Schedules.from_mapping(read_yaml(path, "schedule file"), path).schedules if path.exists() else ()
+            )
         except InputError as error:
             wrong.append(error)
             continue
@@ -133,10 +137,10 @@ def _scheduled(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDe
         case "repin":
             act: Act = partial(repin, recipe=recipe, timezone=section.timezone, period=section.period)
             what = f"Builds {recipe} at the heads of its datasets"
-            job = job_of(_job_name(section), what, recipe, root, act)
+            job = build_job(_job_name(section), what, recipe, root, act)
         case "verify":
             act = partial(verify_sample, recipe=recipe, timezone=section.timezone, sample=section.sample)
-            job = job_of(_job_name(section), f"Reads {section.sample} of what {recipe} made", recipe, root, act)
+            job = build_job(_job_name(section), f"Reads {section.sample} of what {recipe} made", recipe, root, act)
     schedule = dg.ScheduleDefinition(
         name=name_in_dagster(section.name),
         job=job,

@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE
-from pipeline_assets.systems.registry import recipes_of
+from pipeline_assets.systems.registry import load_recipes
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
@@ -56,10 +56,10 @@ def ui(
     from pipeline_assets.events import report_sealed
     from pipeline_assets.instance import instance_home, open_instance
 
-    with reports_served(data.absolute(), port + 1) as pages, _hub_of(data) as hub:
+    with reports_served(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
-            report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
+            report_sealed(load_recipes(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
@@ -106,7 +106,7 @@ def _answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _hub_of(root: Path) -> Iterator[dict[str, str]]:
+def _hub_url(root: Path) -> Iterator[dict[str, str]]:
     """Serve the hub that a demo's recipes read from, and yield the variables that name it."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets import versions
-from pipeline_assets.assets import asset_of, mapping_of
+from pipeline_assets.assets import build_asset, partition_mapping
 from pipeline_assets.build.files import earlier_version
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
@@ -23,7 +23,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 
-def version_assets_of(
+def build_version_assets(
     recipes: Mapping[str, Recipe], repinned: Iterable[str], root: Path, recipe_of: RecipeOf
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of the versions of recipes, upstream first for each recipe.
@@ -45,7 +45,7 @@ def version_assets_of(
 
 
 def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf) -> dg.AssetsDefinition:
-    def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
+    def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
         assert partition is not None
         source, date = versions.split_partition(partition)
         path = root / "recipes" / f"{name}_{date}.yaml"
@@ -55,9 +55,9 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
             target = read_recipe(path).target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
-        return target, replace(run, earlier=read_recipe(earlier_version(name, date, root)))
+        return target, replace(run, previous_recipe=read_recipe(earlier_version(name, date, root)))
 
-    return asset_of(
+    return build_asset(
         versions.Version(name, "").key(kind.name),
         f"{name}_versions",
         kind,
@@ -65,8 +65,8 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
         root,
         deps=_deps(name, targets, recipe_of),
         code_version=str(kind.stage.version),
-        partitions=versions.partitions_of(name, targets),
-        target_of=target_of,
+        partitions=versions.version_partitions(name, targets),
+        target_of=find_target,
     )
 
 
@@ -76,11 +76,11 @@ def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:
         for upstream in target.upstream:
-            if not upstream.is_given:
+            if not upstream.is_external:
                 key = versions.Version(name, "").key(upstream.kind)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
             elif (recipe := recipe_of.get(str(upstream.folder))) is not None:
-                key = versions.place_of(upstream.kind, None, recipe, names).key
+                key = versions.version_folder(upstream.kind, None, recipe, names).key
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
-    mapped = ((key, versions.mapping_between(pairs, mapping_of(pairs))) for key, pairs in own.items())
+    mapped = ((key, versions.mapping_between(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -60,7 +60,7 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
     return dg.AssetKey([system, recipe, artifact])
 
 
-class Place(NamedTuple):
+class OutputLocation(NamedTuple):
     """Asset and partition that show an artifact.
 
     Attributes:
@@ -72,15 +72,15 @@ class Place(NamedTuple):
     version: Version | None
 
 
-def place_of(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> Place:
+def version_folder(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> OutputLocation:
     """Return the place of an artifact of a recipe, among recipes of these names."""
     version = find_version(recipe, names)
     if version is not None:
-        return Place(version.key(kind), version.partition(partition), version)
-    return Place(asset_key(kind, recipe), partition, None)
+        return OutputLocation(version.key(kind), version.partition(partition), version)
+    return OutputLocation(asset_key(kind, recipe), partition, None)
 
 
-def partitions_of(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
+def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
     """Return the partitions of the asset of all versions of a recipe's artifacts."""
     versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]

@@ -37,7 +37,7 @@ class OwnPagesOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = refusal_of(scope) if scope["type"] in ("http", "websocket") else None
+        refusal = refusal_message(scope) if scope["type"] in ("http", "websocket") else None
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -46,7 +46,7 @@ class OwnPagesOnly:
             await PlainTextResponse(refusal, 403)(scope, receive, send)
 
 
-def refusal_of(scope: Scope) -> str | None:
+def refusal_message(scope: Scope) -> str | None:
     """Return the reason to refuse a request; None to accept it."""
     request = HTTPConnection(scope)
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")

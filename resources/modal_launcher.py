@@ -19,11 +19,11 @@ from modal import exception as failed
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable
-from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
+from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
-from pipeline_assets.spine.manifest import sha256_of
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
+from pipeline_assets.spine.manifest import canonical_sha256
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
 _TRIES = 3  # of a shard whose call fails
@@ -32,12 +32,12 @@ _SILENT_S = 600.0  # that Modal may not answer, while calls run
 _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
-_GOES_ON = "run the same command again: it goes on"
+_CONTINUE_HINT = "run the same command again: it goes on"
 _LOG = "look at the app's log on Modal"
 _DEPLOY = "deploy it, from this version: modal deploy modal_jobs/nll_scoring.py"
 _NO_ANSWER = failed.ServiceError, failed.InternalError, failed.ConnectionError, failed.ResourceExhaustedError, OSError
 # What Modal raises, what that is here, and what to do; the first that fits.
-_TOLD: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
+_EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
     ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal doesn't let this machine in",
      "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
     ((failed.NotFoundError, FileNotFoundError), UsageError, "there is no such thing on Modal", _DEPLOY),
@@ -45,16 +45,16 @@ _TOLD: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...
      f"ask Modal for more, or set a lower {variable('places')}"),
     ((failed.FunctionTimeoutError,), RetryableError, "it ran longer than it may",
      f"lower {bare('scoring.shard_rows')}, or deploy the app again with a larger {variable('timeout_s')}"),
-    ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _GOES_ON),
+    ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _CONTINUE_HINT),
     ((failed.RemoteError,), RetryableError, "its container ended", _LOG),
     ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses", _DEPLOY),
-    ((failed.Error, OSError), TransientError, "Modal doesn't answer", _GOES_ON),
+    ((failed.Error, OSError), TransientError, "Modal doesn't answer", _CONTINUE_HINT),
     ((Exception,), RetryableError, "it failed", _LOG),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class OnModal:
+class ModalLauncherFactory:
     """Modal as the place where score shards run.
 
     Attributes:
@@ -117,7 +117,7 @@ class OnModal:
         return None
 
     @contextlib.contextmanager
-    def at(self, work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
+    def at(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
         """A launcher whose files are on Modal.
 
         Raises:
@@ -147,26 +147,26 @@ class _ModalLauncher:
     build that was killed finds its calls again. What Modal has forgotten is called again, which changes no byte.
     """
 
-    place: OnModal
+    place: ModalLauncherFactory
     work: ScoreWork
     _calls: int = 0
     _seconds: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
-    def fetch(self, folder: BuildFolder) -> None:
+    def fetch(self, folder: StagingView) -> None:
         """Fetch pools and model to where they are read; wait for the call of an earlier build if there is one.
 
         Raises:
             InputError: from the hub, as Modal sees it.
         """
         logger.info("%s on Modal: a call fetches what isn't there of pools and model", self.work.split)
-        ref, outcome = self._outcome("fetch", fetch_asked(self.work), folder, "fetch", "fetch")
+        ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
             folder.forget("fetch.calls", "fetch")
-            raise _told(outcome, ref)
+            raise _explain_error(outcome, ref)
 
-    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
+    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Yield receipts in the order of the jobs; a thread calls for each job, waits, and commits its receipt.
 
         Calls are canceled when the caller stops early or is interrupted, and when one refuses its input. A process that
@@ -196,9 +196,9 @@ class _ModalLauncher:
                     _cancel(str(called.notes["ref"]))
                     folder.forget(f"{stage}.calls", job.name)
 
-    def _score(self, stage: str, job: ScoreJob, folder: BuildFolder) -> Receipt:
+    def _score(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
         gpu, tries = None if self.place.settings.gpu == NO_GPU else self.place.settings.gpu, 0
-        asked = shard_asked(self.work, job, gpu)
+        asked = shard_request(self.work, job, gpu)
         while True:
             ref, outcome = self._outcome("score", asked, folder, stage, job.name)
             try:
@@ -216,7 +216,7 @@ class _ModalLauncher:
                 folder.forget(f"{stage}.calls", job.name)
 
     def _outcome(
-        self, function: str, asked: Mapping[str, Any], folder: BuildFolder, stage: str, name: str
+        self, function: str, asked: Mapping[str, Any], folder: StagingView, stage: str, name: str
     ) -> tuple[str, object]:
         """Return the id of a call, made now or by an earlier build, and what it returned or raised.
 
@@ -224,7 +224,7 @@ class _ModalLauncher:
             InputError: Modal doesn't let it be made, or has not answered for long.
             CancelledError: the run ends.
         """
-        digest = sha256_of(asked)
+        digest = canonical_sha256(asked)
         while True:
             called = folder.receipt(f"{stage}.calls", name)
             if called is None or called.notes.get("asked") != digest:
@@ -244,7 +244,7 @@ class _ModalLauncher:
             found = FUNCTIONS.get(function) or modal.Function.from_name(app, function, environment_name=environment)
             ref = str(found.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
-            raise _told(error, f"{app}.{function}") from None
+            raise _explain_error(error, f"{app}.{function}") from None
         self._calls += function == "score"
         return ref
 
@@ -265,15 +265,15 @@ class _ModalLauncher:
             except _NO_ANSWER as error:
                 if time.monotonic() - heard > _SILENT_S:
                     what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
-                    raise TransientError(what, ref, _GOES_ON) from None
+                    raise TransientError(what, ref, _CONTINUE_HINT) from None
                 self._stopped.wait(_POLL_S)
             except (failed.AuthError, failed.PermissionDeniedError) as error:
-                raise _told(error, ref) from None
+                raise _explain_error(error, ref) from None
             except Exception as error:
                 return error
         raise CancelledError
 
-    def _collected(self, ref: str, outcome: object, folder: BuildFolder) -> Receipt:
+    def _collected(self, ref: str, outcome: object, folder: StagingView) -> Receipt:
         """Return the receipt of a call, whose file is downloaded into the folder.
 
         Raises:
@@ -282,8 +282,8 @@ class _ModalLauncher:
         """
         settings = self.place.settings
         if isinstance(outcome, Exception):
-            raise _told(outcome, ref)
-        receipt = _receipt_of(outcome, self.work.split, ref)
+            raise _explain_error(outcome, ref)
+        receipt = _shard_receipt(outcome, self.work.split, ref)
         [there] = receipt.files
         here = f"{WORK}/scored/{receipt.notes['name']}.parquet"
         volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
@@ -292,14 +292,16 @@ class _ModalLauncher:
                 for block in volume.read_file(there.path):
                     file.write(block)
                     if file.bytes_written > there.bytes:
-                        raise RetryableError(f"its scores have more than {there.bytes:,} bytes", there.path, _GOES_ON)
+                        raise RetryableError(
+                            f"its scores have more than {there.bytes:,} bytes", there.path, _CONTINUE_HINT
+                        )
         except FileNotFoundError:
-            raise RetryableError("its scores are gone from their volume", there.path, _GOES_ON) from None
+            raise RetryableError("its scores are gone from their volume", there.path, _CONTINUE_HINT) from None
         except failed.Error as error:
-            raise _told(error, f"{settings.volumes[1]}/{there.path}") from None
+            raise _explain_error(error, f"{settings.volumes[1]}/{there.path}") from None
         if file.sha256 != there.sha256:
             folder.path(here).unlink()
-            raise RetryableError("what came over the wire has another sha256 than what was scored", ref, _GOES_ON)
+            raise RetryableError("what came over the wire has another sha256 than what was scored", ref, _CONTINUE_HINT)
         self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
         return replace(receipt, files=[replace(there, path=here)])
 
@@ -317,7 +319,7 @@ def _cancel(ref: str) -> None:
         logger.warning("call %s could not be canceled (%s): look at it on Modal, it costs", ref, error)
 
 
-def _receipt_of(outcome: object, split: str, ref: str) -> Receipt:
+def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
     """Read the receipt that a call returned; it names the files that are read from the volume and written here.
 
     Raises:
@@ -333,13 +335,13 @@ def _receipt_of(outcome: object, split: str, ref: str) -> Receipt:
                 return receipt
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         pass
-    raise RetryableError("its answer is damaged", ref, _GOES_ON)
+    raise RetryableError("its answer is damaged", ref, _CONTINUE_HINT)
 
 
-def _told(error: Exception, where: str) -> InputError:
+def _explain_error(error: Exception, where: str) -> InputError:
     """What Modal says, told apart; what a function refused, as it did."""
     if isinstance(error, InputError):
         return error
     said = textwrap.shorten(str(error), 160, placeholder=" …")
-    kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _TOLD if isinstance(error, types))
+    kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _EXPLANATIONS if isinstance(error, types))
     return kind(f"{what} ({said})" if said else what, where, fix)

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from pipeline_assets.build.figures import outcomes
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import preview, rows_of
+from pipeline_assets.build.rows.trace import preview, row_store_for
 from pipeline_assets.build.run import HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
@@ -31,12 +31,12 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
 )
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import root_of
+from pipeline_assets.spine.lineage import find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
-from resources.launchers import LAUNCHER, elsewhere_of
+from resources.launchers import LAUNCHER, remote_launcher_factory
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
+    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need
 
 
 def environment() -> Mapping[str, str]:
@@ -77,10 +77,10 @@ class Store(dg.ConfigurableResource):
         Raises:
             UsageError: a setting that is none.
         """
-        return Run.of(
+        return Run.from_settings(
             root,
             environment(),
-            elsewhere=(launcher or Launcher()).remote(),
+            remote_launcher=(launcher or Launcher()).remote(),
             vocabulary=None if tokenizer is None else tokenizer.file(),
             workers=self.workers,
             hub=hub,
@@ -100,13 +100,13 @@ class Launcher(dg.ConfigurableResource):
     split_cost_limit: float | None = Field(
         default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_SPLIT_COST_LIMIT, no limit"
     )
-    _remote: "Elsewhere | None" = PrivateAttr(default=None)
+    _remote: "RemoteLauncherFactory | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings before anything is built."""
         self.remote()
 
-    def remote(self) -> "Elsewhere | None":
+    def remote(self) -> "RemoteLauncherFactory | None":
         """Return the launcher of another machine; None to run on this machine.
 
         All steps of a run share its cost limit.
@@ -115,7 +115,7 @@ class Launcher(dg.ConfigurableResource):
             UsageError: the name is unknown, or a setting of Modal is out of range.
         """
         if self._remote is None:
-            self._remote = elsewhere_of(
+            self._remote = remote_launcher_factory(
                 environment(), self.name, cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit
             )
         return self._remote
@@ -138,7 +138,7 @@ class Hub(dg.ConfigurableResource):
             tries: of a call, whatever is set; None leaves it at that.
         """
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
-        tries = tries or self.tries or HUB_TRIES.of(environment())
+        tries = tries or self.tries or HUB_TRIES.read(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)
 
 
@@ -181,7 +181,7 @@ _COUNTS = (
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
-def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
+def artifact_metadata(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
     """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
@@ -203,7 +203,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
             values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
     for source, losses in (read_lost_text(manifest) or {}).items():
         values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
-    store = rows_of(artifact)
+    store = row_store_for(artifact)
     tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
     if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
         values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
@@ -223,13 +223,13 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.fates())
         table = [("in", ledger.rows_in), ("out", ledger.out), *fates]
         lines = [{"rows": fate, "count": f"{count:,}"} for fate, count in table]
-        values["ledger"] = dg.MetadataValue.md(table_of(lines))
+        values["ledger"] = dg.MetadataValue.md(preview_table(lines))
     if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
-        root = root_of(artifact.folder)
+        root = find_data_root(artifact.folder)
         place = artifact.folder.relative_to(root) if root is not None else artifact.folder
         values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
     if rows := preview(artifact):
-        values["preview"] = dg.MetadataValue.md(table_of(rows))
+        values["preview"] = dg.MetadataValue.md(preview_table(rows))
     return values
 
 
@@ -261,10 +261,10 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
             told = "" if real is None else f"{real:,}"
             rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
     if rows:
-        values["planned"] = dg.MetadataValue.md(table_of(rows))
+        values["planned"] = dg.MetadataValue.md(preview_table(rows))
     return values
 
 
-def table_of(rows: list[dict[str, str]]) -> str:
+def preview_table(rows: list[dict[str, str]]) -> str:
     """Rows of equal keys as a Markdown table; what they say is shown as text."""
     return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))

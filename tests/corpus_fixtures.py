@@ -126,7 +126,7 @@ def publish(hub: FaultyHub) -> Publish:
 
 @pytest.fixture(scope="session")
 def healing_recipe() -> Callable[..., HealingRecipe]:
-    """A healing recipe of everything in maker/pages: see `healing_build.recipe_of`."""
+    """A healing recipe of everything in maker/pages: see `healing_build.parse_recipe`."""
     return healing_build.recipe_of
 
 

@@ -19,7 +19,7 @@ from forked_here import forked_here
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.stage import Shard, Window, Work
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 Action = Callable[[], object]
 _RECORD_BYTES = 8
@@ -118,7 +118,7 @@ def steps_of(action: Action) -> list[tuple[durable.Step, Path]]:
 def armed(
     shard: Shard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     work: Work[Shard],
     failpoint: Callable[[durable.Step, Path], None],
 ) -> Receipt:

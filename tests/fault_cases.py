@@ -14,7 +14,7 @@ from healing_build import DATASET, build_snapshot, recipe_of, write_pages
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
+from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
 from pipeline_assets.spine.errors import InputError
 
 TRIES = 4
@@ -127,7 +127,7 @@ class ProxiedHub(FaultyHub):
 
     first: list[Answer]
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         return self.first.pop(0) if self.first else super().answer(origin, ask)
 
 

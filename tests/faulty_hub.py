@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Handler, Origin, OriginServer, json_answer
+from pipeline_assets.demo.loopback_http import (
+    CHUNK_BYTES,
+    Answer,
+    Handler,
+    HubRequest,
+    Origin,
+    OriginServer,
+    json_answer,
+)
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
@@ -372,7 +380,7 @@ class FaultyHub(LoopbackHub):
         self.titles: list[str] = []
         self.closed = threading.Event()
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         answer = super().answer(origin, ask)
         if ask.parts[-2:] == ["commit", "main"] and answer.status == 200:
             self.titles.append(json.loads(ask.body.splitlines()[0])["value"]["summary"])

@@ -8,7 +8,7 @@ import zstandard
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.parquet import content_sha256
-from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.manifest import Manifest
 
 
@@ -35,7 +35,7 @@ def forge(folder: Path, name: str, data: bytes, rows: int | None = None) -> None
         content = hashlib.sha256(zstandard.ZstdDecompressor().stream_reader(data).read()).hexdigest()
     elif name.endswith(".parquet"):
         content = content_sha256(path)
-    manifest = sealed_manifest(folder)
+    manifest = require_manifest(folder)
     files = [
         dataclasses.replace(file, content_sha256=content, rows=file.rows if rows is None else rows)
         if file.path == name

@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from pipeline_assets.cli import main
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 
 LIMIT_S = 60
 _FILES = ("*.json", ".*.lock", "*.yaml", "*.jsonl")
@@ -123,8 +123,8 @@ def _exchange_a_value(path: Path, data: bytes, draw: random.Random) -> None:
         place[key] = draw.choice(_ODD)
     if draw.random() < 0.8:
         with contextlib.suppress(Exception):
-            value["identity"]["recipe_sha256"] = sha256_of(value["identity"]["recipe"])
-            value["digest"] = "sha256:" + sha256_of(value["identity"])
+            value["identity"]["recipe_sha256"] = canonical_sha256(value["identity"]["recipe"])
+            value["digest"] = "sha256:" + canonical_sha256(value["identity"])
     path.write_text(json.dumps(value))
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers
@@ -23,7 +23,7 @@ class Materialized:
     """The definitions of a data root, as its code location has them, with a hub at an endpoint."""
 
     def __init__(self, root: Path, endpoint: str) -> None:
-        self.definitions = definitions_of(root)
+        self.definitions = build_definitions(root)
         self.instance = dg.DagsterInstance.ephemeral()
         self.endpoint = endpoint
 
@@ -78,7 +78,7 @@ def external_look(
     root: Path, instance: dg.DagsterInstance, cursor: str | None = None, endpoint: str = NOWHERE
 ) -> SensorExecutionData:
     """A tick of the sensor that looks at what nobody builds, as its daemon has it."""
-    [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "external_sources"]
+    [sensor] = [one for one in build_definitions(root).sensors or [] if one.name == "external_sources"]
     hub = {"hub": Hub(endpoint=endpoint)}
     with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
         return sensor.evaluate_tick(context)

@@ -21,7 +21,7 @@ ANSWER = "The answer is four, as two and two make four."
 
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:
     """Builds all artifacts of a recipe; their digests by role."""
-    run = Run(root, engine, hub, sends=False)
+    run = Run(root, engine, hub, publishes=False)
     return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}
 
 
@@ -58,7 +58,7 @@ def write_nemotron(folder: Path, model: Path | None = None) -> NemotronRecipe:
     if model is not None:
         scoring = {"model": {"path": str(model)}, "tokenizer": "o200k_harmony", "rescored": 2, "shard_rows": 1}
         content |= {"scoring": scoring, "subsets": {"rules": {"easy": {"percentile": [0, 50]}, "all": {}}}}
-    return NemotronRecipe.of(content, SHIPPED)
+    return NemotronRecipe.from_mapping(content, SHIPPED)
 
 
 def quiz_of(folder: Path, *items: str) -> dict[str, Any]:

@@ -69,12 +69,12 @@ def content_of(source: dict[str, Any], **sample: Any) -> dict[str, Any]:
 
 def of_hub(commit: str, **sample: Any) -> ParallelRecipe:
     source = {"dataset": DATASET, "revision": commit, "files": ["fr-en/{split}-*.parquet"]}
-    return ParallelRecipe.of(content_of(source, **sample), "made")
+    return ParallelRecipe.from_mapping(content_of(source, **sample), "made")
 
 
 def of_folder(folder: Path, ending: str = "parquet", **sample: Any) -> ParallelRecipe:
     source = {"path": str(folder), "files": [f"{{split}}-*.{ending}"]}
-    return ParallelRecipe.of(content_of(source, **sample), "made")
+    return ParallelRecipe.from_mapping(content_of(source, **sample), "made")
 
 
 def write_pairs(folder: Path) -> ParallelRecipe:

@@ -18,7 +18,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
     assert len(store) > 0, "the contract needs rows"
     assert len(contents) == (0 if store.holds_several else len(store))
     for number in range(min(len(store), _MOST_ROWS)):
-        row = store.at(number)
+        row = store.row_at(number)
         assert row.number == number
         for content, part in zip(contents[number : number + 1], row.parts, strict=False):
             assert content.id.rpartition("\0")[2] == part.id
@@ -26,7 +26,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
         traced = trace_row(store, number)
         assert [one.places[0][1] for one in traced] == list(row.parts)
         for one, part in zip(traced, row.parts, strict=True):
-            assert part.id in {found.id for place in store.find(part.id) for found in store.at(place).parts}
+            assert part.id in {found.id for place in store.find(part.id) for found in store.row_at(place).parts}
             assert one.text.part.id == part.id
             assert part.text.removesuffix("<|endoftext|>") in one.text.part.text
             source = one.text.source.rows[0]

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.memmap import (
 )
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 SET = Path("stage_a", "packed", "letters")
@@ -32,7 +32,7 @@ _ROWS, _SEQ_LEN = 3, 4
 
 def seal_set(root: Path, letter: str) -> Path:
     """The set of a letter, in the place of the other."""
-    with open_building(root / SET, {"letter": letter}) as building:
+    with open_staging_dir(root / SET, {"letter": letter}) as building:
         files, label = _files(building, letter)
         content = [file.content for file in files]
         identity = Identity(StageVersion("packed", 1), {"letter": letter}, [], None, {}, {}, content)

@@ -113,7 +113,7 @@ def recipe_with(
     path = root / "recipes" / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return Stage2Recipe.in_file(content, path, root)
+    return Stage2Recipe.from_file_values(content, path, root)
 
 
 def without_languages(content: dict[str, Any]) -> None:
@@ -151,4 +151,4 @@ def write_local_mixture(folder: Path) -> Stage2Recipe:
         "shards": {"sources": halves, "seq_len": 64, "rows_per_shard": 16},
         "segments": {"segments": [{"name": "one", "tokens": 256, "weights": halves}]},
     }
-    return Stage2Recipe.of(content, "made")
+    return Stage2Recipe.from_mapping(content, "made")

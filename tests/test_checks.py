@@ -100,7 +100,7 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert f"; to ask again: corpusmill run {NAME} --data {root}\n" in told.stdout
     assert (folder / "manifest.json").read_bytes() == manifest
     recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
-    assert all(target.is_settled(root) for target in recipe.targets())
+    assert all(target.is_up_to_date(root) for target in recipe.targets())
 
 
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]
@@ -152,4 +152,4 @@ def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_p
     assert (within[0], beyond[0]) == ("current", "failed")
     assert "letters: 4 of 8 (50.0%, MORE THAN 49.0%)" in beyond[1]
     with pytest.raises(InputError, match="removals_within_caps failed: letters: 4 of 8"):
-        deduplicated(path).refuse_failed(root)
+        deduplicated(path).raise_if_failed(root)

@@ -22,9 +22,9 @@ from pipeline_assets.demo import demo
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.staging import PLAN, leftover
+from pipeline_assets.spine.staging import PLAN, leftover_path
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
+from pipeline_assets.systems.registry import KINDS, label_names, read_recipe
 
 Build = Callable[[Path, RunSettings], list[str]]
 INLINE = RunSettings()
@@ -68,7 +68,7 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
     return [
         item
         for target in recipe.targets()
-        for item in verify(root / target.folder, labels_of)
+        for item in verify(root / target.folder, label_names)
         if isinstance(item, Damage)
     ]
 
@@ -150,7 +150,7 @@ def test_a_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp
 def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path:
     """A data root with the demo's hub and nothing built. A snapshot was begun, so that small ones have workers too."""
     shutil.copytree(demo_root / demo.HUB_FOLDER, tmp_path / "data" / demo.HUB_FOLDER)
-    begun = leftover(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
+    begun = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
     begun.mkdir(parents=True)
     (begun / PLAN).write_text("{}")
     return tmp_path / "data"

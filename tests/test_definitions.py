@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.owners import OWNERS, TAGS
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -17,7 +17,7 @@ GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
 @pytest.fixture(scope="module")
 def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
     """Those of a data root without recipes of its own."""
-    return definitions_of(tmp_path_factory.mktemp("data"))
+    return build_definitions(tmp_path_factory.mktemp("data"))
 
 
 def partitions_of(definition: dg.PartitionsDefinition | None) -> list[str] | None:
@@ -81,7 +81,7 @@ def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) ->
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
 
-    graph = definitions_of(tmp_path).resolve_asset_graph()
+    graph = build_definitions(tmp_path).resolve_asset_graph()
 
     said = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
     assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
@@ -91,7 +91,7 @@ def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkey
     monkeypatch.setenv(OWNERS, "team:data, me@example.org")
     monkeypatch.setenv(TAGS, "project=llm,tier=gold")
 
-    graph = definitions_of(tmp_path).resolve_asset_graph()
+    graph = build_definitions(tmp_path).resolve_asset_graph()
 
     assets = [graph.get(key) for key in graph.get_all_asset_keys()]
     assert {tuple(asset.owners) for asset in assets} == {("team:data", "me@example.org")}
@@ -105,7 +105,7 @@ def test_what_dagster_does_not_take_is_left_out_and_said(
 ) -> None:
     monkeypatch.setenv(variable, value)
 
-    graph = definitions_of(tmp_path).resolve_asset_graph()
+    graph = build_definitions(tmp_path).resolve_asset_graph()
 
     assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {()}
     [record] = [record for record in caplog.records if variable in record.getMessage()]

@@ -22,9 +22,9 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.events import COMMAND, report_sealed
-from pipeline_assets.spine.artifact import keep_results, kept_results, sealed_manifest
+from pipeline_assets.spine.artifact import read_check_results, require_manifest, write_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems import stage_a
@@ -55,11 +55,11 @@ def look(root: Path, instance: dg.DagsterInstance) -> Look:
 
 
 def sensor_of(root: Path) -> dg.SensorDefinition:
-    return next(one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts")
+    return next(one for one in build_definitions(root).sensors or [] if one.name == "sealed_artifacts")
 
 
 def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -> dict[str, str]:
-    graph = definitions_of(root).resolve_asset_graph()
+    graph = build_definitions(root).resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
     said = {}
     for key in graph.get_all_asset_keys():
@@ -137,7 +137,7 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
 ) -> None:
     look()
 
-    manifest = sealed_manifest(root / "stage_a/mixed/filtered/notes")
+    manifest = require_manifest(root / "stage_a/mixed/filtered/notes")
     said = materialized(instance, FILTERED)
     assert (said.partition, said.tags["dagster/data_version"]) == ("notes", manifest.digest)
     metadata = said.metadata
@@ -259,7 +259,7 @@ def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(
     look()
 
     assert result.returncode == 0, result.stderr
-    manifest = sealed_manifest(folder)
+    manifest = require_manifest(folder)
     settings = manifest.provenance["run_settings"]
     assert (settings["zstd_level"], settings["start_method"]) == (19, "spawn")
     key = dg.AssetKey(["stage_a", "apart", "deduplicated"])
@@ -284,9 +284,11 @@ def test_checks_that_are_asked_again_are_shown_without_another_materialization(
 ) -> None:
     look()
     folder = root / "stage_a/mixed/filtered/notes"
-    digest = sealed_manifest(folder).digest
-    results = [type(one)(one.name, False, one.blocking, "it is not") for one in kept_results(folder, digest) or ()]
-    keep_results(folder, digest, results)
+    digest = require_manifest(folder).digest
+    results = [
+        type(one)(one.name, False, one.blocking, "it is not") for one in read_check_results(folder, digest) or ()
+    ]
+    write_check_results(folder, digest, results)
 
     look()
 
@@ -351,7 +353,7 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look()
-    monkeypatch.setattr(events, "externals_of", lambda targets, root: {})  # as in a program that shows other nodes
+    monkeypatch.setattr(events, "external_sources", lambda targets, root: {})  # as in a program that shows other nodes
     look()
 
     [newest, *_] = instance.fetch_materializations(REPORT, limit=9).records
@@ -370,6 +372,6 @@ def test_the_job_of_a_recipe_shows_what_a_check_holds_back(tmp_path: Path, insta
     deduplicated = dg.AssetKey(["stage_a", "held", "deduplicated"])
 
     for _ in range(2):  # the second finds it there, and asks again
-        assert not run_job(definitions_of(tmp_path).resolve_job_def("held"), instance).success
+        assert not run_job(build_definitions(tmp_path).resolve_job_def("held"), instance).success
         assert not passed(instance, deduplicated, "removals_within_caps")[0]
     assert materializations(instance, deduplicated) == 1

@@ -11,7 +11,7 @@ from materialized import NOWHERE, external_look
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -98,7 +98,7 @@ def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
     other["sources"][0]["path"] = "notes"  # below the data root
     recipe.with_name("other.yaml").write_text(yaml.safe_dump(other))
 
-    graph = definitions_of(notes.parent).resolve_asset_graph()
+    graph = build_definitions(notes.parent).resolve_asset_graph()
 
     assert graph.get(dg.AssetKey(["files", "notes"])).child_keys == {
         dg.AssetKey(["stage_a", name, "raw"]) for name in ("mine", "other")

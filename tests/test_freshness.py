@@ -9,7 +9,7 @@ import pytest
 import yaml
 from materialized import run_job
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.freshness import Freshness
 from pipeline_assets.schedules import read_schedules
 from pipeline_assets.spine.artifact import CheckResult
@@ -49,7 +49,7 @@ def said(root: Path, instance: dg.DagsterInstance, days: int = 0) -> dict[str | 
 
 
 def run(root: Path, instance: dg.DagsterInstance) -> bool:
-    return run_job(definitions_of(root).resolve_job_def("mixed"), instance, replace=True).success
+    return run_job(build_definitions(root).resolve_job_def("mixed"), instance, replace=True).success
 
 
 def test_what_is_as_the_recipe_asks_is_fresh_however_old(root: Path, instance: dg.DagsterInstance) -> None:
@@ -85,7 +85,7 @@ def test_what_changed_after_a_run_that_found_all_as_asked_waits_for_the_next(
 def test_the_sensor_reports_what_it_says_of_every_asset_once(root: Path, instance: dg.DagsterInstance) -> None:
     edit(root)
     age(root)
-    definitions = definitions_of(root)
+    definitions = build_definitions(root)
     [sensor] = [one for one in definitions.sensors or [] if one.name == "freshness"]
 
     with dg.build_sensor_context(instance=instance) as context:
@@ -103,7 +103,7 @@ def test_the_sensor_reports_what_it_says_of_every_asset_once(root: Path, instanc
 
 
 def test_the_ui_asks_it_too(root: Path, instance: dg.DagsterInstance) -> None:
-    checks = [one for one in definitions_of(root).asset_checks or [] if isinstance(one, dg.AssetChecksDefinition)]
+    checks = [one for one in build_definitions(root).asset_checks or [] if isinstance(one, dg.AssetChecksDefinition)]
 
     result = dg.materialize(checks, instance=instance, selection=dg.AssetSelection.checks(*checks))
 

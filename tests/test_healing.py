@@ -23,9 +23,9 @@ from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo import demo
-from pipeline_assets.spine.artifact import read_manifest, sealed_manifest
+from pipeline_assets.spine.artifact import read_manifest, require_manifest
 from pipeline_assets.systems.registry import read_recipe
 
 SPLITS = ("train", "valid")
@@ -214,11 +214,11 @@ def test_ids_equal_tiktokens_document_by_document(split: Path, demo_root: Path) 
 def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_root: Path) -> None:
     folder = demo_root / "megatron" / "healing_text_v1"
 
-    manifest = sealed_manifest(folder)
+    manifest = require_manifest(folder)
 
     upstream = {name: folder / name for name in SPLITS} | {None: demo_root / "selections" / "healing_text_v1"}
     members = {entry.get("member"): entry["digest"] for entry in manifest.identity.inputs}
-    assert members == {name: sealed_manifest(path).digest for name, path in upstream.items()}
+    assert members == {name: require_manifest(path).digest for name, path in upstream.items()}
     assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
     assert manifest.identity.decisions["token_budget"] == 244_500
     assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
@@ -261,7 +261,7 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
 def test_steps_share_the_hub_and_the_processors(root: Path) -> None:
     pools = {
         asset.key.path[2]: asset.op.pool
-        for asset in definitions_of(root).assets or []
+        for asset in build_definitions(root).assets or []
         if isinstance(asset, dg.AssetsDefinition) and asset.key.path[1:-1] == [NAME]
     }
 

@@ -241,7 +241,7 @@ def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> 
     import pandas
     import polars
 
-    run = Run(tmp_path, RunSettings(workers=0), offline(tmp_path / "cache"), sends=False)
+    run = Run(tmp_path, RunSettings(workers=0), offline(tmp_path / "cache"), publishes=False)
     built = [KINDS[target.kind].build(target, run) for target in write_nemotron(tmp_path).targets()]
     shards = [file for one in built for file in sorted((one.folder / "data").glob("*.parquet"))]
     assert len(shards) > 2

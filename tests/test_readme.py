@@ -134,9 +134,11 @@ def default_of(field: pydantic.fields.FieldInfo) -> str:
 def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_default() -> None:
     recipe, rules = map(yaml.safe_load, blocks_of(DOCS / "scoring.md", "yaml"))
 
-    assert NemotronRecipe.of(recipe, "the page").subsets == SubsetsRecipe.of(rules["subsets"], "the page")
+    assert NemotronRecipe.from_mapping(recipe, "the page").subsets == SubsetsRecipe.from_mapping(
+        rules["subsets"], "the page"
+    )
     [mine] = [text for text in blocks_of(DOCS / "nemotron.md", "yaml") if "system:" in text]
-    assert NemotronRecipe.of(yaml.safe_load(mine), "the page").scoring is not None
+    assert NemotronRecipe.from_mapping(yaml.safe_load(mine), "the page").scoring is not None
 
 
 def test_the_launchpad_example_is_valid_config() -> None:

@@ -16,7 +16,7 @@ from forged import flip, forge, reseal
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.artifact import require_manifest
 
 pytestmark = pytest.mark.slow
 INLINE = {"CORPUSMILL_WORKERS": "0"}
@@ -68,7 +68,7 @@ def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpu
     ids = np.fromfile(train / "tokens.bin", np.int32)
     ids[3] = 7
     forge(train, "tokens.bin", ids.tobytes())
-    manifest = sealed_manifest(train)
+    manifest = require_manifest(train)
     libraries = manifest.provenance["libraries"]
     manifest.provenance["libraries"] = {**libraries, "gigatoken": "0.1"}  # type: ignore[index]
     reseal(train, manifest)

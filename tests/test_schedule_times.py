@@ -15,7 +15,7 @@ from dagster._core.instance_for_test import instance_for_test
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.section import UNPINNED
 
@@ -83,7 +83,7 @@ def test_a_version_has_the_date_of_the_schedules_zone(
     add_recipe(root, "small")
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule_of("small", zone, cron, period)]}))
 
-    job = definitions_of(root).resolve_job_def("small_again__repin")
+    job = build_definitions(root).resolve_job_def("small_again__repin")
     moment = datetime.fromisoformat(due).astimezone(UTC).isoformat()
 
     assert run_job(job, instance, hub.endpoint, moment).success

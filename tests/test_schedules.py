@@ -14,16 +14,16 @@ from demo_variants import copy_of
 from forged import flip
 from materialized import NOWHERE, run_job
 
-from pipeline_assets.build.files import version_of
+from pipeline_assets.build.files import version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.registry import read_recipe, recipe_path, recipes_of
+from pipeline_assets.systems.registry import load_recipes, read_recipe, recipe_path
 from pipeline_assets.ui import ui
 from resources.webhook import WEBHOOK
 
@@ -35,24 +35,24 @@ def write(root: Path, *schedules: dict[str, str]) -> None:
 
 
 def job_of(root: Path, name: str) -> dg.JobDefinition:
-    return definitions_of(root).resolve_job_def(name)
+    return build_definitions(root).resolve_job_def(name)
 
 
 def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> None:
     sections, wrong = read_schedules(tmp_path)
 
-    schedules = definitions_of(tmp_path).schedules or []
+    schedules = build_definitions(tmp_path).schedules or []
     assert wrong == []
     assert [one.name for one in schedules] == [section.name for section in sections]
     assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
-    recipes = {recipe.name: recipe.system for recipe in recipes_of(tmp_path)[0]}
+    recipes = {recipe.name: recipe.system for recipe in load_recipes(tmp_path)[0]}
     systems = {recipes[section.recipe] for section in sections}
     assert systems == {"healing", "nemotron", "parallel_text", "stage2", "stage_a"}
 
 
 def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
     write(notes_root, NOTES)
-    [schedule] = [one for one in definitions_of(notes_root).schedules or [] if one.name == "nightly"]
+    [schedule] = [one for one in build_definitions(notes_root).schedules or [] if one.name == "nightly"]
     assert isinstance(schedule, dg.ScheduleDefinition)
 
     with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
@@ -79,7 +79,7 @@ def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
         recipe_path("mixed", notes_root).read_text().replace("name: mixed", "name: no__verify")
     )
 
-    definitions = definitions_of(notes_root)
+    definitions = build_definitions(notes_root)
     names = [one.name for one in definitions.schedules or []]
 
     definitions.get_repository_def()
@@ -109,7 +109,7 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
 ) -> None:
     recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    report_sealed(recipes_of(notes_root)[0], notes_root, instance)
+    report_sealed(load_recipes(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")
     passed = run_job(job, instance)
@@ -128,7 +128,7 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     assert [check.asset_check_key for check in checks if not check.passed] == [key]
     assert len(checks) == len({target.kind for target in recipe.targets()})
 
-    report_sealed(recipes_of(notes_root)[0], notes_root, instance)  # the build's result does not hide the damage
+    report_sealed(load_recipes(notes_root)[0], notes_root, instance)  # the build's result does not hide the damage
 
     [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert record.evaluation is not None and not record.evaluation.passed
@@ -163,7 +163,7 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 
 
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
-    version = version_of("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    version = version_for("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
     assert (version.path.stem, version.moved) == ("mixed", [])
 
 
@@ -234,7 +234,7 @@ def test_a_webhook_that_is_no_address_is_refused_at_the_start_and_not_repeated(
 ) -> None:
     monkeypatch.setenv(WEBHOOK, address)
 
-    for start in (lambda: definitions_of(tmp_path), lambda: ui(tmp_path)):
+    for start in (lambda: build_definitions(tmp_path), lambda: ui(tmp_path)):
         with pytest.raises(UsageError) as refused:
             start()
 

@@ -17,7 +17,7 @@ from stage2_build import WEB, build, recipe_with, texts, without_languages, writ
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact, verify
-from pipeline_assets.systems.registry import labels_of
+from pipeline_assets.systems.registry import label_names
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -44,7 +44,7 @@ class Versions:
         with LoopbackHub(self.hub) as hub:
             recipe = recipe_with(root, hub.commits(), changed, name)
             files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
-            return recipe, build(recipe, root, files, earlier=earlier)
+            return recipe, build(recipe, root, files, previous_recipe=earlier)
 
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
         return self.build(name, None, change, self.folder / "fresh")[1]
@@ -82,7 +82,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
     assert provenance["taken_over_from"] == earlier.manifest.name
     assert provenance["taken_over_digest"] == earlier.manifest.digest
     assert provenance["lost_text"] == fresh.manifest.provenance["lost_text"]
-    list(verify(artifact.folder, labels_of))
+    list(verify(artifact.folder, label_names))
 
 
 def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) -> None:

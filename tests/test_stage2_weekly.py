@@ -10,12 +10,12 @@ import yaml
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.build.files import forget_versions, versions_of
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.build.files import delete_versions, list_versions
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.section import UNPINNED
-from pipeline_assets.systems.registry import labels_of, read_recipe
+from pipeline_assets.systems.registry import label_names, read_recipe
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 MONDAYS = ("2026-11-02", "2026-11-09", "2026-11-16", "2026-11-23")
@@ -30,12 +30,12 @@ class Weeks:
         (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
 
     def run(self, day: str, **settings: int) -> dg.ExecuteInProcessResult:
-        job = definitions_of(self.root).resolve_job_def("weekly__repin")
+        job = build_definitions(self.root).resolve_job_def("weekly__repin")
         with LoopbackHub(self.hub) as hub:
             return run_job(job, self.instance, hub.endpoint, f"{day}T05:00:00+00:00", **settings)
 
     def versions(self) -> list[str]:
-        return [path.stem for path in versions_of("small", self.root)]
+        return [path.stem for path in list_versions("small", self.root)]
 
     def add_row(self, dataset: str, path: str) -> None:
         with open(self.hub / "datasets" / dataset / path, "a") as file:
@@ -54,7 +54,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert weeks.run(MONDAYS[0]).success
     assert weeks.versions() == ["small_20261102"]
     first = read_recipe(tmp_path / "recipes" / "small_20261102.yaml")
-    assert all(target.is_settled(tmp_path) for target in first.targets())
+    assert all(target.is_up_to_date(tmp_path) for target in first.targets())
     assert UNPINNED not in {revision for _, revision in first.revisions()}
 
     # Unchanged: nothing is written, whatever day of the week it is.
@@ -73,8 +73,8 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     shard = "filtered/pages/shards/00000.jsonl.zst"
     assert weeks.inode("small_20261116", shard) == weeks.inode("small_20261102", shard)
     for target in second.targets():
-        assert target.is_settled(tmp_path)
-        list(verify(tmp_path / target.folder, labels_of))
+        assert target.is_up_to_date(tmp_path)
+        list(verify(tmp_path / target.folder, label_names))
     own, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
     assert own.identity.counts["documents"] == old.identity.counts["documents"] + 1
 
@@ -92,8 +92,8 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert CODE in said and "no such dataset" in said and "\n" not in said
     third = read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
     assert dict(third.revisions())[CODE] == pins[CODE] and dict(third.revisions())[WEB] != pins[WEB]
-    assert third.target("stage2/token_shards", "web").is_settled(tmp_path)
-    assert third.target("stage2/inventory").is_settled(tmp_path)
+    assert third.target("stage2/token_shards", "web").is_up_to_date(tmp_path)
+    assert third.target("stage2/inventory").is_up_to_date(tmp_path)
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
     old, new = (read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
     assert not any((tmp_path / target.folder).exists() for target in old.targets())
     for target in new.targets():
-        list(verify(tmp_path / target.folder, labels_of))
-        assert target.is_settled(tmp_path)
-    forget_versions("small", tmp_path, 1)
+        list(verify(tmp_path / target.folder, label_names))
+        assert target.is_up_to_date(tmp_path)
+    delete_versions("small", tmp_path, 1)
     assert (tmp_path / new.target("stage2/inventory").folder).exists()

@@ -31,12 +31,12 @@ from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import MODEL
-from resources.store import metadata_of
+from resources.store import artifact_metadata
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
@@ -128,8 +128,8 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     content["scoring"] = {**scoring, "rescored": 2, "shard_rows": 2}
     content["subsets"] = {"rules": {"easy": {"percentile": [0, 50]}, "hard": {"percentile": [0, 100], "max_rows": 1}}}
     write_made_model(root / "model")
-    run = Run(root, RunSettings(), sends=False)
-    targets = NemotronRecipe.of(content, "made").targets()
+    run = Run(root, RunSettings(), publishes=False)
+    targets = NemotronRecipe.from_mapping(content, "made").targets()
     with forked_here():
         return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
@@ -142,7 +142,7 @@ def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
     proofs = {"dataset": "makers/proofs", "path": "proofs", "splits": ["lean"], "domain": "proof"}
     content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
     content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
-    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings())
+    targets, run = NemotronRecipe.from_mapping(content, "made").targets(), Run(root, RunSettings())
     return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
 
@@ -155,7 +155,7 @@ def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     files = {"config.json": json.dumps(config), "model.safetensors.index.json": json.dumps(index)}
     for name, text in {**files, "a.safetensors": "a", "b.safetensors": "b", "README.md": "# Tiny"}.items():
         (root / name).write_text(text)
-    target = MODEL.target("made", {}, outside=ModelFolder(root))
+    target = MODEL.target("made", {}, external_inputs=ModelFolder(root))
     return {target.role: MODEL.build(target, Run(root, RunSettings()))}
 
 
@@ -195,9 +195,9 @@ def golden_of(artifact: Artifact) -> str:
     identity = artifact.manifest.identity
     if identity.stage.name in OF_SCORES:
         said = [[file.path, said_in(artifact.path(file.path))] for file in identity.files]
-        return sha256_of(in_two_digits([identity.decisions, identity.counts, said]))
+        return canonical_sha256(in_two_digits([identity.decisions, identity.counts, said]))
     files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
-    return sha256_of([identity.decisions, identity.counts, files])
+    return canonical_sha256([identity.decisions, identity.counts, files])
 
 
 def said_in(file: Path) -> object:
@@ -267,7 +267,7 @@ def test_the_ui_counts_the_rows_of_an_artifact_and_not_the_documents_that_it_tel
 ) -> None:
     made = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
 
-    told = {role: metadata_of(artifact, was_current=False) for role, artifact in made.items()}
+    told = {role: artifact_metadata(artifact, was_current=False) for role, artifact in made.items()}
 
     counted = {
         role: values["dagster/row_count"].value for role, values in told.items() if "dagster/row_count" in values

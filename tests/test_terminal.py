@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pipeline_assets.commands.terminal import aligned, log_to_stderr, tell
+from pipeline_assets.commands.terminal import aligned, log_to_stderr, print_lines
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.progress import Progress
 
@@ -28,7 +28,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
 
-    tell(["built    data/notes", "  stale  data/other", "FAILED notes: no text", *PLAIN])
+    print_lines(["built    data/notes", "  stale  data/other", "FAILED notes: no text", *PLAIN])
 
     assert shown.getvalue().splitlines() == [
         "\x1b[32mbuilt\x1b[0m    data/notes",
@@ -41,11 +41,11 @@ def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatc
 def test_without_a_terminal_and_for_who_wants_none_there_is_no_colour(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(["built    data/notes"])
+    print_lines(["built    data/notes"])
     piped = capsys.readouterr().out
     shown = terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
-    tell(["built    data/notes"])
+    print_lines(["built    data/notes"])
 
     assert piped == shown.getvalue() == "built    data/notes\n"
 
@@ -54,7 +54,7 @@ def test_a_long_line_is_left_to_the_terminal_to_wrap_and_markup_in_it_is_text(mo
     shown = terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
 
-    tell([f"stale  [red]{'a long name ' * 9}:smile: https://example.org 12[/]"])
+    print_lines([f"stale  [red]{'a long name ' * 9}:smile: https://example.org 12[/]"])
 
     assert shown.getvalue() == f"\x1b[33mstale\x1b[0m  [red]{'a long name ' * 9}:smile: https://example.org 12[/]\n"
 

@@ -12,7 +12,7 @@ from fuzz_cases import Told, typed
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.lineage import AREAS
@@ -59,7 +59,7 @@ def digest(root: Path) -> str:
 
 
 def test_its_recipes_are_assets_with_checks_jobs_and_edges(root: Path) -> None:
-    graph = definitions_of(root).resolve_asset_graph()
+    graph = build_definitions(root).resolve_asset_graph()
     keys = {key.to_user_string(): key for key in graph.get_all_asset_keys() if key.path[0] == "toy"}
 
     assert sorted(keys) == ["toy/others/loud", "toy/others/raw", "toy/words/loud", "toy/words/raw"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill, Typed
 
-from pipeline_assets.cli import _GROUPS, COMMANDS, app, each_with_its_option, in_full
+from pipeline_assets.cli import _GROUPS, COMMANDS, app, expand_group, repeat_option
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.provenance import Stopwatch
 
@@ -81,7 +81,7 @@ def test_the_lines_of_a_corpus_work_as_typed(folder: Path) -> None:
     ],
 )
 def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None:
-    assert in_full(typed.split(), _GROUPS, NAMES) == full.split()
+    assert expand_group(typed.split(), _GROUPS, NAMES) == full.split()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None
     ],
 )
 def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told: str) -> None:
-    assert each_with_its_option(typed.split(), {"--input"}) == told.split()
+    assert repeat_option(typed.split(), {"--input"}) == told.split()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ FILTERED = step(Path(), "filtered", "notes")
 STOPPED = """
 import os, signal
 from pipeline_assets.trust import verify
-verify.hold = lambda found: os.kill(os.getpid(), signal.SIGINT)
+verify.read_and_check = lambda found: os.kill(os.getpid(), signal.SIGINT)
 from pipeline_assets.cli import main
 main()
 """

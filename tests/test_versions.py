@@ -18,12 +18,12 @@ from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, QUIET, resources, run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages, write_datasets
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.events import Shown, materialization, report_sealed
+from pipeline_assets.events import AssetView, materialization, report_sealed
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.section import UNPINNED
-from pipeline_assets.systems.registry import read_recipe, recipes_of
+from pipeline_assets.systems.registry import load_recipes, read_recipe
 from pipeline_assets.versions import asset_key
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -57,7 +57,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
     recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), change)
     schedule = {"name": "weekly", "recipe": "small", "cron": "0 5 * * 1", "action": "repin", "period": "week"}
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
-    definitions, runs = definitions_of(root), []
+    definitions, runs = build_definitions(root), []
     with dg.DagsterInstance.ephemeral() as instance:
         for number, due in enumerate(MONDAYS):
             with open(hub_folder / "datasets" / WEB / "en" / "part-0.jsonl", "a") as file:
@@ -95,9 +95,9 @@ def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(we
 
 
 def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
-    definitions = definitions_of(weeks.root)
+    definitions = build_definitions(weeks.root)
 
-    report_sealed(recipes_of(weeks.root)[0], weeks.root, weeks.instance)
+    report_sealed(load_recipes(weeks.root)[0], weeks.root, weeks.instance)
 
     assert len(version_keys(definitions)) == 8
     assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
@@ -110,7 +110,7 @@ def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(wee
 
 
 def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Weeks) -> None:
-    definitions = definitions_of(weeks.root)
+    definitions = build_definitions(weeks.root)
     keys = definitions.resolve_asset_graph().get_all_asset_keys()
 
     assert not [key for key in keys if any(date in part for part in key.path for date in DATES)]
@@ -119,12 +119,12 @@ def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Wee
 
 
 def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None:
-    recipes = recipes_of(weeks.root)[0]
+    recipes = load_recipes(weeks.root)[0]
     with dg.DagsterInstance.ephemeral() as instance:
         old = []
         for date in DATES:  # as the program reported them before versions were partitions
             for target in read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
-                shown = Shown(asset_key(target.kind, f"small_{date}"), target.partition, "1")
+                shown = AssetView(asset_key(target.kind, f"small_{date}"), target.partition, "1")
                 artifact = open_artifact(weeks.root / target.folder)
                 instance.report_runless_asset_event(materialization(artifact, shown, instance))
                 old.append(shown.key)
@@ -136,19 +136,19 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
         assert len(partitions_with_events(instance, SHARDS)) == 9
         for key in old:
             assert instance.get_latest_materialization_event(key) is not None
-        [sensor] = [one for one in definitions_of(weeks.root).sensors or [] if one.name == "sealed_artifacts"]
+        [sensor] = [one for one in build_definitions(weeks.root).sensors or [] if one.name == "sealed_artifacts"]
         with dg.build_sensor_context(instance=instance, cursor="of another program") as context:
             assert sensor.evaluate_tick(context).skip_message == "events reported: 0"
 
 
 def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        report_sealed(recipes_of(weeks.root)[0], weeks.root, instance)
-        graph = definitions_of(weeks.root).resolve_asset_graph()
+        report_sealed(load_recipes(weeks.root)[0], weeks.root, instance)
+        graph = build_definitions(weeks.root).resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {
             (key, partition): resolver.get_status(key, partition).value
-            for key in version_keys(definitions_of(weeks.root))
+            for key in version_keys(build_definitions(weeks.root))
             for partition in graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=instance)  # type: ignore[union-attr]
         }
         [record] = instance.event_log_storage.get_asset_check_execution_history(
@@ -166,7 +166,7 @@ def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path
     target = read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
     digest = open_artifact(root / target.folder).manifest.digest
     shutil.rmtree(root / target.folder)
-    assets = [one for one in definitions_of(root).assets or [] if isinstance(one, dg.AssetsDefinition)]
+    assets = [one for one in build_definitions(root).assets or [] if isinstance(one, dg.AssetsDefinition)]
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("small/versions", list(DATES))
         result = dg.materialize(
@@ -189,6 +189,6 @@ def test_a_recipe_that_ends_in_a_date_and_belongs_to_none_keeps_its_assets(notes
     text = path.read_text().replace("name: mixed", "name: alone_20260101")
     (notes_root / "recipes" / "alone_20260101.yaml").write_text(text)
 
-    keys = definitions_of(notes_root).resolve_asset_graph().get_all_asset_keys()
+    keys = build_definitions(notes_root).resolve_asset_graph().get_all_asset_keys()
 
     assert dg.AssetKey(["stage_a", "alone_20260101", "filtered"]) in keys

@@ -26,7 +26,7 @@ from pipeline_assets.notebook import open_folder, run
 run("notes")
 print(open_folder("data/stage_a/notes/packed/notes").trace(token=0)[0].text.source)
 """
-MODAL = "from modal_jobs.nll_scoring import image_of; image_of([])"
+MODAL = "from modal_jobs.nll_scoring import build_image; build_image([])"
 
 
 def run(*words: object, cwd: Path, **variables: str) -> Typed:

@@ -256,7 +256,7 @@ OPTION_OF = option_finder(
 
 def section_error(content: dict[str, object]) -> UsageError:
     with pytest.raises(UsageError) as raised:
-        LocalSource.of(content, "a.yaml")
+        LocalSource.from_mapping(content, "a.yaml")
     return raised.value
 
 

@@ -7,20 +7,20 @@ from typing import Literal
 import msgspec
 
 from pipeline_assets.build.checks import FILES, LEDGER
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins.source_pin import pin_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.store import Labels
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, input_folder, selected_files
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import run_stage
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt, total_counts
+from pipeline_assets.spine.staging import Receipt, StagingView, total_counts
 
 
 class ToyRecipe(Recipe):
@@ -28,9 +28,9 @@ class ToyRecipe(Recipe):
     path: str
     mark: str
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         folder = SourceFolder(Path(self.path), ("*.txt",))
-        raw = RAW.target(self.name, {"files": ["*.txt"]}, outside=folder)
+        raw = RAW.target(self.name, {"files": ["*.txt"]}, external_inputs=folder)
         return [LOUD.target(self.name, {"mark": self.mark}, [raw])]
 
 
@@ -42,7 +42,7 @@ class TextShard:
     rows: int = 0
 
 
-def say_loudly(shard: TextShard, window: Window, folder: BuildFolder) -> Receipt:
+def say_loudly(shard: TextShard, window: Window, folder: StagingView) -> Receipt:
     lines = list(enumerate(shard.file.path.read_text().splitlines()))
     rows: list[dict[str, object]] = [
         {"id": f"{shard.file.name}#{row}", "text": line.upper() + shard.mark, "file": shard.file.name, "row": row}
@@ -57,11 +57,11 @@ def say_loudly(shard: TextShard, window: Window, folder: BuildFolder) -> Receipt
 
 def _build_loud(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
-    assert isinstance(raw.outside, SourceFolder)
-    files = files_of(raw.outside.below(job.run.root), pin.manifest)
+    assert isinstance(raw.external_inputs, SourceFolder)
+    files = selected_files(raw.external_inputs.below(job.run.root), pin.manifest)
     shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
-    receipts = list(run_stage("loud", say_loudly, shards, job.building, job.run.settings))
-    counts = {"ledger": Ledger.of(total_counts(receipts)).to_json()}
+    receipts = list(run_stage("loud", say_loudly, shards, job.staging, job.run.settings))
+    counts = {"ledger": Ledger.from_counts(total_counts(receipts)).to_json()}
     return BuildResult([file for one in receipts for file in one.files], counts, {})
 
 
@@ -79,7 +79,13 @@ class LoudRows(FileRows):
     reads_sources = True
 
 
-RAW = Kind("toy/raw", StageVersion("toy_raw", 1), seals_inputs(pin_inputs), "Text files, by hash.", outside=folder_of)
+RAW = Kind(
+    "toy/raw",
+    StageVersion("toy_raw", 1),
+    input_builder(pin_inputs),
+    "Text files, by hash.",
+    external_inputs=input_folder,
+)
 LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES, LEDGER)
-LOUD = Kind("toy/loud", LOUD_STAGE, seals_files(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
+LOUD = Kind("toy/loud", LOUD_STAGE, file_builder(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
 RECIPE, KINDS = ToyRecipe, (RAW, LOUD)

@@ -20,7 +20,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.fork_server import StartMethod
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import KILLED_WORKER, Window, Work
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.temporary_names import temporary_path
 
 
@@ -41,18 +41,18 @@ FRENCH = [Words("a", ("un", "deux")), Words("b", ("trois", "quatre", "cinq")), W
 SHARDS = {"english": ENGLISH, "french": FRENCH}
 
 
-def write_words(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def write_words(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """The words in capitals, a line each, and a working file with their lengths; fatal rows are left out."""
-    words = [word for row, word in window.of(shard.words, 0) if row not in window.fatal]
+    words = [word for row, word in window.enumerate_rows(shard.words, 0) if row not in window.poison_rows]
     files = [
         _written(folder, f"parts/{shard.name}.txt", [word.upper() for word in words]),
         _written(folder, f".work/{shard.name}.lengths", [str(len(word)) for word in words]),
     ]
-    fatal = len(window.fatal)
+    fatal = len(window.poison_rows)
     return Receipt(files, {"documents": len(words), **({KILLED_WORKER: fatal} if fatal else {})})
 
 
-def _written(folder: BuildFolder, name: str, lines: Sequence[str]) -> OutputFile:
+def _written(folder: StagingView, name: str, lines: Sequence[str]) -> OutputFile:
     data = "".join(f"{line}\n" for line in lines).encode()
     sha256 = durable.write_durably(folder.path(name), data)
     return OutputFile(name, len(lines), len(data), sha256, sha256)
@@ -84,21 +84,21 @@ def words_in(folder: Path) -> list[str]:
     return [word for path in sorted((folder / "parts").iterdir()) for word in path.read_text().split()]
 
 
-def refuse_five(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def refuse_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Stops at the word `five` as a stage does that meets bad input."""
     if "five" in shard.words:
         raise InputError("five is not a word", f"{shard.name} row 2", "take four")
     return write_words(shard, window, folder)
 
 
-def stumble_over_five(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def stumble_over_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Stops at the word `five` as a stage does that has a bug."""
     if "five" in shard.words:
         raise KeyError("five")
     return write_words(shard, window, folder)
 
 
-def fill_the_disk(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def fill_the_disk(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Finds no space left, as a library does that writes for it: no file is named."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -110,17 +110,17 @@ class Unsendable(Exception):
         super().__init__(f"{word} in row {row}")
 
 
-def raise_unsendable(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def raise_unsendable(shard: Words, window: Window, folder: StagingView) -> Receipt:
     raise Unsendable(shard.words[0], row=0)
 
 
-def raise_unpicklable(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def raise_unpicklable(shard: Words, window: Window, folder: StagingView) -> Receipt:
     error = ValueError("holds a function")
     error.function = lambda: None  # type: ignore[attr-defined]
     raise error
 
 
-def die_once(shard: Words, window: Window, folder: BuildFolder, marker: Path) -> Receipt:
+def die_once(shard: Words, window: Window, folder: StagingView, marker: Path) -> Receipt:
     """Kills its process on shard b, but only if the marker is not there yet."""
     if shard.name == "b" and not marker.exists():
         marker.touch()
@@ -128,35 +128,35 @@ def die_once(shard: Words, window: Window, folder: BuildFolder, marker: Path) ->
     return write_words(shard, window, folder)
 
 
-def die_of_words(shard: Words, window: Window, folder: BuildFolder, deadly: tuple[str, ...]) -> Receipt:
+def die_of_words(shard: Words, window: Window, folder: StagingView, deadly: tuple[str, ...]) -> Receipt:
     """Kills its process when it reads one of the deadly words; leaves a torn file."""
-    for row, word in window.of(shard.words, 0):
-        if word in deadly and row not in window.fatal:
+    for row, word in window.enumerate_rows(shard.words, 0):
+        if word in deadly and row not in window.poison_rows:
             temporary_path(folder.path(f"parts/{shard.name}.txt")).write_text("torn")
             os.kill(os.getpid(), signal.SIGKILL)
     return write_words(shard, window, folder)
 
 
-def exit_on_five(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def exit_on_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Ends its process with status 7 at the word `five`, as a native library does that gives up."""
-    if any(word == "five" and row not in window.fatal for row, word in window.of(shard.words, 0)):
+    if any(word == "five" and row not in window.poison_rows for row, word in window.enumerate_rows(shard.words, 0)):
         os._exit(7)
     return write_words(shard, window, folder)
 
 
-def die_always(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def die_always(shard: Words, window: Window, folder: StagingView) -> Receipt:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
 
 
-def die_of_two_rows(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def die_of_two_rows(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Kills its process when it is given two rows or more, as a shortage of memory does."""
-    if len(list(window.of(shard.words, 0))) > 1:
+    if len(list(window.enumerate_rows(shard.words, 0))) > 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return write_words(shard, window, folder)
 
 
-def open_and_wait(shard: Words, window: Window, folder: BuildFolder, fifo: Path) -> Receipt:
+def open_and_wait(shard: Words, window: Window, folder: StagingView, fifo: Path) -> Receipt:
     """Holds a FIFO open for as long as its process lives: the reader of the other end sees it end."""
     descriptor = os.open(fifo, os.O_WRONLY)
     os.write(descriptor, b".")
@@ -184,7 +184,7 @@ def die_loading() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_where(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def write_where(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """As `write_words`, and says who loaded, who wrote, and with how many threads for BLAS."""
     notes = {"loaded": list(LOADED), "process": os.getpid(), "threads": os.environ.get("OPENBLAS_NUM_THREADS")}
     return replace(write_words(shard, window, folder), notes=notes)
@@ -193,13 +193,13 @@ def write_where(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
 HOARD: list[bytes] = []
 
 
-def hoard(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+def hoard(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """As `write_where`, and keeps 256 MB that it never gives back."""
     HOARD.append(b"x" * (256 << 20))
     return write_where(shard, window, folder)
 
 
-def kill_the_server_once(shard: Words, window: Window, folder: BuildFolder, marker: Path) -> Receipt:
+def kill_the_server_once(shard: Words, window: Window, folder: StagingView, marker: Path) -> Receipt:
     """Kills the process that its own was forked from, and then its own, but only if the marker is not there yet."""
     if shard.name == "b" and not marker.exists():
         marker.touch()

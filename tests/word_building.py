@@ -9,7 +9,7 @@ from word_artifact import ENGLISH, write_words
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
@@ -31,7 +31,7 @@ def seal(building: StagingDir, files: list[OutputFile], recipe: Mapping[str, Any
 
 def build(target: Path, plan: Mapping[str, Any] = PLAN) -> Artifact:
     """The English words, whatever the plan says."""
-    with open_building(target, plan) as building:
+    with open_staging_dir(target, plan) as building:
         receipts = list(run_stage("write", write_words, ENGLISH, building, RunSettings()))
         return seal(building, [receipt.files[0] for receipt in receipts], plan)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, Damage, Verdict, verify
-from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.files import forbid_replacement
 
-Judge = Callable[[Artifact, Target, Path], Verdict]
+CheckFunction = Callable[[Artifact, Target, Path], Verdict]
 
 
 @dataclass(frozen=True)
@@ -18,32 +18,34 @@ class Check:
 
     Attributes:
         question: what must hold, in a sentence.
-        judge: of the artifact, its target and the data root.
+        evaluate: of the artifact, its target and the data root.
         is_blocking: whether a failure holds the artifact back; else it is a warning.
     """
 
     name: str
     question: str
-    judge: Judge
+    evaluate: CheckFunction
     is_blocking: bool = True
 
 
-def check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
+def artifact_check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
     """The question that a judge's name and docstring say, of an artifact alone."""
-    return check_beside(functools.wraps(judge)(lambda artifact, target, root: judge(artifact)), is_blocking=is_blocking)
+    return context_check(
+        functools.wraps(judge)(lambda artifact, target, root: judge(artifact)), is_blocking=is_blocking
+    )
 
 
-def check_beside(judge: Judge, *, is_blocking: bool = True) -> Check:
+def context_check(judge: CheckFunction, *, is_blocking: bool = True) -> Check:
     """Likewise, of an artifact beside what it was made from, or is compared to."""
     return Check(judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip(), judge, is_blocking)
 
 
 def files_match_manifest(artifact: Artifact) -> Verdict:
     """Every file is there, byte for byte as it was sealed, and there are no others."""
-    from pipeline_assets.systems.registry import labels_of  # which imports every kind
+    from pipeline_assets.systems.registry import label_names  # which imports every kind
 
-    with unreplaced(artifact.folder):
-        findings = list(verify(artifact.folder, labels_of))
+    with forbid_replacement(artifact.folder):
+        findings = list(verify(artifact.folder, label_names))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
@@ -56,11 +58,16 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
     """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
     ledger = artifact.manifest.identity.ledger
     kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
-    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": ledger.all_dropped, "rejected": ledger.all_rejected}
-    holds = ledger.adds_up and ledger.all_rejected == kept_aside
+    numbers = {
+        "in": ledger.rows_in,
+        "out": ledger.out,
+        "dropped": ledger.total_dropped,
+        "rejected": ledger.total_rejected,
+    }
+    holds = ledger.adds_up and ledger.total_rejected == kept_aside
     words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
     return Verdict(holds, words, numbers)
 
 
-FILES = check(files_match_manifest)
-LEDGER = check(ledger_adds_up)
+FILES = artifact_check(files_match_manifest)
+LEDGER = artifact_check(ledger_adds_up)

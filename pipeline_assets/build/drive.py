@@ -19,7 +19,7 @@ _POLL_S = 1.0
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildReport:
     """What a build came to: it may have been sealed as asked, so that nothing was built; and what its checks said, as
     far as they were asked now.
     """
@@ -29,22 +29,22 @@ class Built:
     checks: Sequence[CheckResult]
 
 
-def build(target: Target, run: Run, asks_again: bool = False) -> Built:
+def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """The artifact, and what its checks say of it; those that were asked of what is there already are asked again on
     demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
-    `Target.refuse_failed`.
+    `Target.raise_if_failed`.
     """
-    kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
-    artifact = build_alone(target, run)
+    kind, was_current = KINDS[target.kind], target.matches_recipe(run.root)
+    artifact = build_without_checks(target, run)
     if target.export_as is not None:
         copy_manifest(artifact, run.root / COPIES / target.export_as)
-    if kind.beside is not None:
-        kind.beside(artifact)
-    checks = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
-    return Built(artifact, was_current, checks)
+    if kind.after_build is not None:
+        kind.after_build(artifact)
+    checks = [] if target.is_up_to_date(run.root) and not rerun_checks else kind.run_checks(target, run.root)
+    return BuildReport(artifact, was_current, checks)
 
 
-def build_alone(target: Target, run: Run) -> Artifact:
+def build_without_checks(target: Target, run: Run) -> Artifact:
     """The artifact, no check of it asked: what a rebuild holds against the sealed one.
 
     Two runs may want one upstream artifact: the second waits, then finds it there. Raises InputError: as its kind's

@@ -1,7 +1,7 @@
 """Recipe files that are written: a recipe is moved to a commit, made from options, or written again at new heads.
 
 `pin_recipe` changes revisions alone: comments and order stay. Only here may a recipe name a branch, or no
-revision at all: everything else reads recipes that are pinned. `write_recipe_of` writes a recipe among those of the
+revision at all: everything else reads recipes that are pinned. `write_new_recipe` writes a recipe among those of the
 data root; what somebody wrote or edited by hand is never lost.
 
 A version of a recipe is the same at the heads that its datasets had on a day, or in a week: a recipe of its own,
@@ -31,7 +31,7 @@ from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED
 from pipeline_assets.spine.temporary_names import temporary_path
-from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
+from pipeline_assets.systems.registry import load_recipes, parse_recipe, read_recipe, recipe_path
 
 
 def is_commit(revision: str) -> bool:
@@ -45,7 +45,7 @@ def revision_in(path: Path, dataset: str) -> str:
     """
     values = read_yaml(path)
     filled = {key: _filled(value) for key, value in values.items()}
-    read = sorted({name for name, _ in recipe_of(filled, path).revisions()})
+    read = sorted({name for name, _ in parse_recipe(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         what = f"this recipe reads {known}, not {dataset}"
@@ -70,7 +70,7 @@ def pin_recipe(path: Path, dataset: str, commit: str) -> str:
     before = revision_in(path, dataset)
     if before == commit:
         return before
-    text = RECIPE_FILE.bytes_of(path).decode()  # line ends as they are
+    text = RECIPE_FILE.read_raw(path).decode()  # line ends as they are
     expected = parse_yaml(text)
     for section in _hub_sections(expected, dataset):
         section["revision"] = commit
@@ -138,7 +138,7 @@ _BEGINS = "# Written by corpusmill "
 R = TypeVar("R", bound=Recipe)
 
 
-def write_recipe_of(
+def write_new_recipe(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
     """The recipe of this content, and its file, whose first line names the command that writes it; not written where it
@@ -146,13 +146,13 @@ def write_recipe_of(
     artifact is sealed in its place and may not be replaced.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
-    recipe = kind.of(content, path)
+    recipe = kind.from_mapping(content, path)
     for target in recipe.targets():
-        if target.outside is None:
-            target.refuse_to_overwrite(root, replace)
+        if target.external_inputs is None:
+            target.raise_if_occupied(root, replace)
     text = _marked(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
-        if RECIPE_FILE.bytes_of(path) == text.encode():
+        if RECIPE_FILE.read_raw(path) == text.encode():
             return recipe, path
         _refuse_to_lose(path, recipe, root, command, replace)
     durable.make_folder(path.parent)
@@ -168,8 +168,8 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():
-        text = RECIPE_FILE.bytes_of(path)
-        if kept.exists() and RECIPE_FILE.bytes_of(kept) != text and not replace:
+        text = RECIPE_FILE.read_raw(path)
+        if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
             fix = "give its name, rename one of them, or run with --replace"
             raise UsageError("another recipe is there", kept, fix)
         durable.make_folder(kept.parent)
@@ -189,7 +189,7 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
     if replace:
         return
     fix = "rename that file, or run with --replace"
-    there = RECIPE_FILE.bytes_of(path).decode("utf-8", "replace")
+    there = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
     if not there.startswith(_BEGINS + command):
         raise UsageError("another recipe is there", path, fix)
     if there != _marked(there.partition("\n")[2], command):
@@ -197,7 +197,7 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
         raise UsageError("it was edited since it was written", path, fix)
     asked = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
-        if target.folder not in asked and target.is_sealed(root):
+        if target.folder not in asked and target.matches_recipe(root):
             raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)
 
 
@@ -229,7 +229,7 @@ def first_day(moment: datetime, period: Period) -> str:
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
-def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
+def version_for(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
     """Return the version of a recipe at a moment.
 
     Its file is written if a head moved since the last version.
@@ -238,7 +238,7 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
         InputError: the hub answers for no dataset, or the recipe cannot be changed in place.
     """
     base = recipe_path(name, root)
-    versions = versions_of(name, root)
+    versions = list_versions(name, root)
     path = root / "recipes" / f"{name}_{first_day(moment, period)}.yaml"
     if path in versions:
         return Version(path, earlier_version(name, first_day(moment, period), root))
@@ -257,7 +257,7 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
     if not moved:
         return Version(newest, unreachable=unreachable)
     durable.make_folder(path.parent)
-    text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.bytes_of(base).decode(), count=1)
+    text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.read_raw(base).decode(), count=1)
     folder = temporary_path(path)
     building = folder / path.name
     durable.make_folder(folder)
@@ -271,24 +271,24 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
     return Version(path, newest, moved, unreachable)
 
 
-def versions_of(name: str, root: Path) -> list[Path]:
+def list_versions(name: str, root: Path) -> list[Path]:
     """List the recipe files of a recipe's versions, by date."""
     return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
     """Return the file of the version before a date; the recipe's own if none exists."""
-    earlier = [path for path in versions_of(name, root) if path.stem < f"{name}_{date}"]
+    earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
-def forget_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:
+def delete_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:
     """Remove the artifacts of all but the `keep` newest versions.
 
     Recipe files and artifacts that another recipe requests are kept. At least one version is kept.
     """
-    old = {path.stem for path in versions_of(name, root)[: -max(keep, 1)]}
-    recipes, _ = recipes_of(root)
+    old = {path.stem for path in list_versions(name, root)[: -max(keep, 1)]}
+    recipes, _ = load_recipes(root)
     kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}
     for recipe in recipes:
         for folder in _folders(recipe) - kept if recipe.name in old else ():

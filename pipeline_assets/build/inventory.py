@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.target import State, Target
-from pipeline_assets.spine.artifact import Artifact, CheckResult, readable_manifest
+from pipeline_assets.spine.artifact import Artifact, CheckResult, try_read_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import Builder, owner_of
+from pipeline_assets.spine.lock import Builder, lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total
-from pipeline_assets.spine.staging import PLAN, RECEIPTS, building_folders, numbered, target_of
+from pipeline_assets.spine.staging import PLAN, RECEIPTS, leftover_target, numbered, staging_folders
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class PartialBuild:
     """What building folders hold, or folders that a seal moved aside.
 
     Attributes:
@@ -71,11 +71,11 @@ class ArtifactStatus:
     manifest: Manifest | None
     size: Size
     sealed_at: datetime.datetime | None
-    unfinished: Unfinished | None
+    unfinished: PartialBuild | None
     checks: tuple[CheckResult, ...] = ()
 
     @property
-    def is_there(self) -> bool:
+    def matches_recipe(self) -> bool:
         """Whether the sealed artifact is as asked, passed its checks or not: it isn't built again."""
         return self.sealed in ("current", "failed")
 
@@ -102,7 +102,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     found = []
     folders = {target.folder.parent for target in targets}
     beside = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
-    left = {folder / place.name for folder, path in beside if (place := target_of(path)) is not None}
+    left = {folder / place.name for folder, path in beside if (place := leftover_target(path)) is not None}
     for target in targets:
         status = _status(root, target, states, target.folder in left)
         states[target.role] = status.sealed
@@ -132,7 +132,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
         worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
-    manifest = None if sealed == "missing" else readable_manifest(place)
+    manifest = None if sealed == "missing" else try_read_manifest(place)
     condition: Condition = sealed
     if unfinished is not None and (unfinished.builder is not None or not is_there):
         condition = "interrupted" if unfinished.builder is None else "building"
@@ -149,25 +149,25 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
     )
 
 
-def _unfinished(place: Path) -> Unfinished | None:
+def _unfinished(place: Path) -> PartialBuild | None:
     """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
     ended in between is no interrupted one.
     """
-    if not _unsettled(place):
+    if not _partial_folders(place):
         return None
-    builder = owner_of(place)
-    folders = _unsettled(place)
+    builder = lock_owner(place)
+    folders = _partial_folders(place)
     if not folders:
         return None
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return Unfinished(folders, shards, _last_write(newest), is_sealing, builder)
+    return PartialBuild(folders, shards, _last_write(newest), is_sealing, builder)
 
 
-def _unsettled(place: Path) -> list[Path]:
+def _partial_folders(place: Path) -> list[Path]:
     """Building folders, oldest first; where there are none, folders that a seal moved aside and didn't remove."""
-    return building_folders(place) or numbered(place, "old")
+    return staging_folders(place) or numbered(place, "old")
 
 
 def _last_write(folder: Path) -> datetime.datetime:

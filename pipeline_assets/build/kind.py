@@ -13,13 +13,13 @@ from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
     Verdict,
-    keep_results,
     open_artifact,
     read_manifest,
+    write_check_results,
 )
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import logged
+from pipeline_assets.spine.files import verify_reads
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.provenance import Stopwatch
@@ -40,7 +40,7 @@ asked is not touched.
 class Job:
     """One artifact that is being built: what its files are written into, and what they are made from."""
 
-    building: StagingDir
+    staging: StagingDir
     target: Target
     run: Run
 
@@ -74,13 +74,12 @@ class Kind:
         build: makes one from its target alone, so that a target read from a manifest will do.
         description: what it is, for people: one line, then more.
         formats: of its files, as the UI marks it.
-        outside: where the files of this machine lie that a sealed one below a data root was made from; None where
-            there are none.
+        external_inputs: Local files outside the data root that a sealed artifact was built from; None if it has none.
         labels: names of its files that are no content: they carry a time or a path.
         checks: what is asked of every one. The first is whether its files are as sealed: else nothing more is asked.
         rows: what tracing, peeking, comparing and proving ask of its rows; None where it has none.
         preview: what a person would want to see of it first; by default, where it has rows, the first of them.
-        beside: writes what lies beside every one.
+        after_build: writes what lies beside every one.
         listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
         tokens: how many a recipe asks of one; None where it is all there is.
@@ -92,12 +91,12 @@ class Kind:
     build: Build
     description: str
     formats: frozenset[str] = frozenset()
-    outside: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
+    external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
     checks: tuple[Check, ...] = (FILES,)
     rows: "type[RowStore] | None" = None
     preview: Callable[[Artifact], Rows] | None = None
-    beside: Callable[[Artifact], object] | None = None
+    after_build: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
     tokens: Callable[[Mapping[str, Any]], Planned | None] = lambda recipe: None
     pool: str = "cpu"
@@ -130,7 +129,7 @@ class Kind:
         }
         return Target(kind=self.name, stage=self.stage, recipe=content, upstream=tuple(upstream), **named | more)
 
-    def ask(self, target: Target, root: Path) -> list[CheckResult]:
+    def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
         before is asked again. Raises OSError: it can't be kept.
         """
@@ -143,70 +142,72 @@ class Kind:
             if said and not said[0].passed:
                 break
             try:
-                verdict = one.judge(artifact, target, root)
+                verdict = one.evaluate(artifact, target, root)
             except InputError as error:  # what can't be read fails its check rather than the run
                 verdict = Verdict(False, str(error))
-            said.append(CheckResult.of(one.name, one.is_blocking, verdict))
-        keep_results(artifact.folder, artifact.manifest.digest, said)
+            said.append(CheckResult.from_verdict(one.name, one.is_blocking, verdict))
+        write_check_results(artifact.folder, artifact.manifest.digest, said)
         return said
 
 
-def seals_files(make: Callable[[Job], BuildResult]) -> Build:
+def file_builder(make: Callable[[Job], BuildResult]) -> Build:
     """Builds artifacts that hold files: `make` writes them into the building folder."""
 
     def build(target: Target, run: Run) -> Artifact:
-        named = run.naming(target.partition)
+        named = run.with_label(target.partition)
 
-        def made(building: StagingDir) -> BuildResult:
-            taken = None if run.earlier is None else _taken_over(building, target, run.root, run.earlier)
-            return with_plan(make(Job(building, target, named)), target) if taken is None else taken
+        def write(building: StagingDir) -> BuildResult:
+            taken = (
+                None if run.previous_recipe is None else _reuse_earlier(building, target, run.root, run.previous_recipe)
+            )
+            return add_plan(make(Job(building, target, named)), target) if taken is None else taken
 
-        return target.build(run.root, made, run.replace, run.provenance())
+        return target.build(run.root, write, run.replace, run.provenance())
 
     return build
 
 
-def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
+def _reuse_earlier(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
     """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
         artifact = open_artifact(root / earlier.target(target.kind, target.partition).folder)
     except (LookupError, InputError):
         return None
-    if target.stale_because(root, artifact.manifest) is not None:
+    if target.staleness_reason(root, artifact.manifest) is not None:
         return None
     linked = link_content(building, artifact)
     return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
 
 
-def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
+def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
     """Builds artifacts whose content is files from elsewhere, or artifacts in their folder: only a manifest is written.
     Work on it may take long, so what is there as asked isn't described again.
     """
 
     def build(target: Target, run: Run) -> Artifact:
-        if target.is_sealed(run.root):
+        if target.matches_recipe(run.root):
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
-        with logged():
-            content = with_plan(describe(target, run.naming(target.partition)), target)
-        replace = run.replace or not _is_used(run.root / target.folder, run.root)
-        return target.seal_members(run.root, content, run.provenance(), stopwatch, replace)
+        with verify_reads():
+            content = add_plan(describe(target, run.with_label(target.partition)), target)
+        replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
+        return target.seal_manifest(run.root, content, run.provenance(), stopwatch, replace)
 
     return build
 
 
-def _is_used(folder: Path, root: Path) -> bool:
+def _has_downstream(folder: Path, root: Path) -> bool:
     """Whether something was made of what is sealed there; what a failed command listed gives way unasked."""
     try:
         sealed = read_manifest(folder)
     except InputError:
         return True
-    return sealed is not None and bool(Lineage(root).made_of(sealed.digest))
+    return sealed is not None and bool(Lineage(root).downstream(sealed.digest))
 
 
-def with_plan(content: BuildResult, target: Target) -> BuildResult:
+def add_plan(content: BuildResult, target: Target) -> BuildResult:
     """Content with what a plan would have said of it, for its provenance."""
-    planned = {name: vars(one) for name, one in planned_figures(target, content.outside).items()}
+    planned = {name: vars(one) for name, one in planned_figures(target, content.external_inputs).items()}
     told = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
     return replace(content, provenance=told)
 

@@ -9,11 +9,11 @@ import pydantic
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.recipe_yaml import line_of, read_yaml
-from pipeline_assets.spine.section import Misfit, Name, RecipePart, validated
+from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
+from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, validated
 
 
-class Recipe(RecipePart):
+class Recipe(RecipeSection):
     """A whole recipe file. `system` says which system it belongs to; `name` names its artifacts."""
 
     system: str
@@ -26,14 +26,14 @@ class Recipe(RecipePart):
         copied._targets = None
         return copied
 
-    def goals(self) -> Sequence[Target]:
+    def final_targets(self) -> Sequence[Target]:
         """The artifacts that all others are made for, in the order in which they are wanted."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
         """Every artifact that the recipe asks for, upstream first: the goals, and all that they need."""
         if self._targets is None:
-            self._targets = upstream_first(self.goals())
+            self._targets = upstream_first(self.final_targets())
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
@@ -44,14 +44,14 @@ class Recipe(RecipePart):
         raise LookupError(f"{self.name} asks for no {kind}")
 
     @classmethod
-    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         """What sections say that can't be together, and folders that aren't there. It is asked of every recipe as it
         was read, also of one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
         Without a data root nothing is going to be built, and no folder is looked for.
         """
         return iter(())
 
-    def remarks(self) -> Iterable[str]:
+    def warnings(self) -> Iterable[str]:
         """What it leaves unsaid, and its writer may have meant to say: a line each, told before it is built."""
         if self._written_name not in (None, self.name):
             yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
@@ -70,23 +70,23 @@ class Recipe(RecipePart):
         return ()
 
     @classmethod
-    def of(cls, content: Mapping[str, object], where: object) -> Self:
+    def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
         """Return the recipe with these values.
 
         Raises:
             UsageError: A key is unknown, a value is out of range, or sections contradict each other.
         """
-        return validated(cls, content, lambda location: where, cls.misfits(content, None))
+        return validated(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The recipe in a YAML file. Raises UsageError: no such file, not YAML, an unknown key (with the nearest known
         one), or a value out of range.
         """
-        return cls.in_file(read_yaml(path), path)
+        return cls.from_file_values(read_yaml(path), path)
 
     @classmethod
-    def in_file(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
+    def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """The recipe that a file says, as it was read; the data root is as of `misfits`. Raises UsageError: each
         unknown key (with the nearest known one), value out of range and misfit, with its line.
         """
@@ -96,7 +96,7 @@ class Recipe(RecipePart):
         name = values.get("name")
         folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
         written = {**values, **folded}
-        recipe = validated(cls, written, functools.partial(line_of, path), cls.misfits(written, root))
+        recipe = validated(cls, written, functools.partial(locate_key, path), cls.cross_checks(written, root))
         recipe._written_name = str(name)
         return recipe
 
@@ -106,8 +106,8 @@ def upstream_first(goals: Iterable[Target]) -> tuple[Target, ...]:
     found: dict[Path, Target] = {}
 
     def add(target: Target) -> None:
-        if not target.is_given and target.folder not in found:
-            for needed in (*target.upstream, *target.compared_to):
+        if not target.is_external and target.folder not in found:
+            for needed in (*target.upstream, *target.checked_against):
                 add(needed)
             found[target.folder] = target
 

@@ -15,7 +15,7 @@ from pipeline_assets.spine.fork_server import StartMethod, default_start_method
 
 if TYPE_CHECKING:
     from pipeline_assets.build.recipe import Recipe
-    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
+    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need
 
 _UNLIMITED = 2**31
 
@@ -26,29 +26,29 @@ class NumberSetting:
 
     variable: str
     default: int
-    at_least: int
-    at_most: int = _UNLIMITED
+    minimum: int
+    maximum: int = _UNLIMITED
 
-    def of(self, variables: Mapping[str, str]) -> int:
+    def read(self, variables: Mapping[str, str]) -> int:
         """Return the number in the environment variables, or the default.
 
         Raises:
             UsageError: the value is not a whole number, or out of range.
         """
         value = variables.get(self.variable) or str(self.default)
-        if not value.isdecimal() or len(value) > 18 or not self.at_least <= int(value) <= self.at_most:
-            is_limited = self.at_most < _UNLIMITED
-            limits = f"from {self.at_least} to {self.at_most}" if is_limited else f"of {self.at_least} or more"
+        if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
+            is_limited = self.maximum < _UNLIMITED
+            limits = f"from {self.minimum} to {self.maximum}" if is_limited else f"of {self.minimum} or more"
             raise UsageError(f"it is {value!r}", self.variable, f"set a whole number {limits}")
         return int(value)
 
 
-WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, at_least=0)
-LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, at_least=1)
-ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, at_least=1, at_most=22)
-MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 20, at_least=1)
-HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
-FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
+WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, minimum=0)
+LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, minimum=1)
+ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, minimum=1, maximum=22)
+MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 20, minimum=1)
+HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, minimum=1)
+FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, minimum=0)
 START_METHOD = "CORPUSMILL_START_METHOD"
 _NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
 SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
@@ -75,9 +75,9 @@ class Run:
         hub: reading access to a hub; None if nothing is read from one.
         replace: whether a build may replace a damaged artifact, or one of another recipe.
         wait_s: seconds to wait while another process builds the same artifact; 0 refuses immediately.
-        sends: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
-        elsewhere: remote launcher of score shards; None runs them on this machine.
-        earlier: recipe whose artifacts are reused if they are up to date; None reuses none.
+        publishes: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
+        remote_launcher: remote launcher of score shards; None runs them on this machine.
+        previous_recipe: recipe whose artifacts are reused if they are up to date; None reuses none.
     """
 
     root: Path
@@ -85,12 +85,12 @@ class Run:
     hub: HubFiles | None = None
     replace: bool = False
     wait_s: float = 0
-    sends: bool = True
-    elsewhere: "Elsewhere | None" = None
-    earlier: "Recipe | None" = None
+    publishes: bool = True
+    remote_launcher: "RemoteLauncherFactory | None" = None
+    previous_recipe: "Recipe | None" = None
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         root: Path,
         variables: Mapping[str, str],
@@ -100,7 +100,7 @@ class Run:
         fetch_threads: int = RunSettings.fetch_threads,
         replace: bool = False,
         wait_s: float = 0,
-        elsewhere: "Elsewhere | None" = None,
+        remote_launcher: "RemoteLauncherFactory | None" = None,
         vocabulary: Path | None = None,
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
@@ -111,25 +111,25 @@ class Run:
             UsageError: a variable has an invalid value.
         """
         settings = RunSettings(
-            WORKERS.of(variables) if workers is None else workers,
+            WORKERS.read(variables) if workers is None else workers,
             _start_method(variables),
-            LOG_EVERY.of(variables),
+            LOG_EVERY.read(variables),
             inline_bytes=_INLINE_BYTES,
-            zstd_level=ZSTD_LEVEL.of(variables),
+            zstd_level=ZSTD_LEVEL.read(variables),
             fetch_threads=fetch_threads,
-            memory_bytes=MEMORY_MIB.of(variables) << 20,
-            faiss_gpu=FAISS_GPU.of(variables) if variables.get(FAISS_GPU.variable) else None,
+            memory_bytes=MEMORY_MIB.read(variables) << 20,
+            faiss_gpu=FAISS_GPU.read(variables) if variables.get(FAISS_GPU.variable) else None,
             vocabulary=vocabulary,
         )
-        return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
+        return cls(root, settings, hub or open_hub(root, variables), replace, wait_s, remote_launcher=remote_launcher)
 
-    def hub_for(self, what: str) -> HubFiles:
+    def require_hub(self, what: str) -> HubFiles:
         """Return the hub that `what` is read from; raise ValueError without a hub."""
         if self.hub is None:
             raise ValueError(f"{what} is read from a hub, and the run has none")
         return self.hub
 
-    def naming(self, partition: str | None) -> Self:
+    def with_label(self, partition: str | None) -> Self:
         """Return a copy that names a partition in its progress lines."""
         return replace(self, settings=replace(self.settings, subject=partition or ""))
 
@@ -144,10 +144,10 @@ class Run:
         }
 
 
-def hub_of(root: Path, variables: Mapping[str, str]) -> HubFiles:
+def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return the hub of the environment, with its cache in a data root.
 
     Raises:
         UsageError: CORPUSMILL_HUB_TRIES has an invalid value.
     """
-    return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.of(variables))
+    return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.read(variables))

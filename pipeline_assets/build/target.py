@@ -10,33 +10,33 @@ from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
     Verdict,
-    kept_results,
     open_artifact,
+    read_check_results,
     read_manifest,
-    readable_manifest,
+    try_read_manifest,
 )
 from pipeline_assets.spine.build_result import BuildResult, Make
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
-from pipeline_assets.spine.files import logged
+from pipeline_assets.spine.files import verify_reads
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.spine.opening import open_building, recover, seal_in_place
+from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
 
 REPLACE = "replace"  # the run setting, where it is named in a message
-_REPLACING = f"run with {key(REPLACE, '--replace')}"
+_REPLACE_HINT = f"run with {key(REPLACE, '--replace')}"
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
     """Files outside of the data root that an artifact is made from."""
 
-    def changed(self, root: Path, manifest: Manifest) -> str | None:
+    def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Which files changed since the manifest was sealed, in words; None where none did."""
 
 
-class Demand(Protocol):
+class CountLimit(Protocol):
     """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked; and
     the name of the check that asks it.
     """
@@ -44,7 +44,7 @@ class Demand(Protocol):
     @property
     def check(self) -> str: ...
 
-    def judge(self, manifest: Manifest) -> Verdict:
+    def evaluate(self, manifest: Manifest) -> Verdict:
         """Whether what is sealed is so."""
 
 
@@ -55,7 +55,7 @@ class Target:
     Attributes:
         kind: `system/artifact`; the asset's key.
         name: what people call it; no part of its digest, nor is the name of what it is made from.
-        named_by: the recipe key that gives it another folder.
+        name_key: the recipe key that gives it another folder.
         folder: below the data root.
         stage: the rule that makes it.
         recipe: the part of the recipe that its bytes depend on; not more, or a later step's setting would rebuild it.
@@ -63,12 +63,12 @@ class Target:
         tokenizer: {family, sha256} or None.
         partition: key of its partition, None where it has none.
         export_as: name of the copy of its manifest that is kept; None where none is.
-        made_for: what its recipe makes of it later on, for who reads its manifest; changes no byte, so that recipes can
-            share the artifact. None where nothing is said.
-        outside: files of this machine that it is made from; None where there are none.
-        compared_to: artifacts that its checks hold it against; nothing of it depends on them.
-        demand: a limit to its counts; None where the recipe sets none.
-        is_given: whether it lies there already, made by another recipe: then it is as asked, however it was made.
+        intended_use: What the recipe builds from it, for the manifest; changes no byte, so recipes can share the
+            artifact. None if not recorded.
+        external_inputs: files of this machine that it is made from; None where there are none.
+        checked_against: artifacts that its checks hold it against; nothing of it depends on them.
+        count_limit: a limit to its counts; None where the recipe sets none.
+        is_external: whether it lies there already, made by another recipe: then it is as asked, however it was made.
     """
 
     kind: str
@@ -79,13 +79,13 @@ class Target:
     upstream: tuple["Target", ...] = ()
     tokenizer: Mapping[str, Any] | None = None
     partition: str | None = None
-    named_by: str = "name"
+    name_key: str = "name"
     export_as: str | None = None
-    made_for: Mapping[str, Any] | None = None
-    outside: ExternalInputs | None = None
-    compared_to: tuple["Target", ...] = ()
-    demand: Demand | None = None
-    is_given: bool = False
+    intended_use: Mapping[str, Any] | None = None
+    external_inputs: ExternalInputs | None = None
+    checked_against: tuple["Target", ...] = ()
+    count_limit: CountLimit | None = None
+    is_external: bool = False
 
     @property
     def role(self) -> str:
@@ -96,7 +96,7 @@ class Target:
         """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
         return [{"name": one.role, "digest": open_artifact(root / one.folder).manifest.digest} for one in self.upstream]
 
-    def asked(self) -> dict[str, Any]:
+    def user_prompt(self) -> dict[str, Any]:
         """What the bytes depend on beside what it is made from."""
         return {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
 
@@ -104,12 +104,12 @@ class Target:
         """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
         Raises InputError: an upstream artifact is not sealed.
         """
-        return self.asked() | {"inputs": self.inputs(root)}
+        return self.user_prompt() | {"inputs": self.inputs(root)}
 
-    def stale_because(self, root: Path, manifest: Manifest) -> str | None:
+    def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
         """Why a sealed manifest is not what this target asks for; None if it is."""
         identity = manifest.identity
-        if self.is_given:
+        if self.is_external:
             return None
         if identity.recipe != self.recipe:
             return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
@@ -117,7 +117,10 @@ class Target:
             return f"it was made by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
-        if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
+        if (
+            self.external_inputs is not None
+            and (changed := self.external_inputs.describe_changes(root, manifest)) is not None
+        ):
             return changed
         sealed_with = {entry["name"]: entry["digest"] for entry in identity.upstream}
         for target in self.upstream:
@@ -144,32 +147,34 @@ class Target:
             manifest = open_artifact(root / self.folder).manifest
         except InputError as damaged:
             return "damaged", f"{damaged.where}: {damaged.what}"
-        reason = self.stale_because(root, manifest)
+        reason = self.staleness_reason(root, manifest)
         if reason:
             return "stale", reason
-        failed = [f"{one.name} failed: {one.because}" for one in self.results(root, manifest) if one.holds_back]
+        failed = [
+            f"{one.name} failed: {one.because}" for one in self.results(root, manifest) if one.is_blocking_failure
+        ]
         return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
         """What checks said of what is sealed, as far as they were asked and apply."""
-        kept = tuple(one for one in kept_results(root / self.folder, manifest.digest) or () if one.applies)
-        if self.demand is None:
+        kept = tuple(one for one in read_check_results(root / self.folder, manifest.digest) or () if one.applies)
+        if self.count_limit is None:
             return kept
-        result = CheckResult.of(self.demand.check, True, self.demand.judge(manifest))
+        result = CheckResult.from_verdict(self.count_limit.check, True, self.count_limit.evaluate(manifest))
         return (*(check for check in kept if check.name != result.name), result) if result.applies else kept
 
-    def is_sealed(self, root: Path) -> bool:
+    def matches_recipe(self, root: Path) -> bool:
         """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
         return self.state(root)[0] in ("current", "failed")
 
-    def is_settled(self, root: Path) -> bool:
+    def is_up_to_date(self, root: Path) -> bool:
         """Check whether it is current, its checks ran, and their record has the result of the present demand: a crash
         may come between a seal and its checks, and another limit changes no digest.
         """
         if self.state(root)[0] != "current":
             return False
         manifest = open_artifact(root / self.folder).manifest
-        kept = kept_results(root / self.folder, manifest.digest)
+        kept = read_check_results(root / self.folder, manifest.digest)
         if kept is None:
             return False
         recorded, present = (
@@ -178,7 +183,7 @@ class Target:
         )
         return recorded == present
 
-    def refuse_failed(self, root: Path) -> None:
+    def raise_if_failed(self, root: Path) -> None:
         """Raises InputError: a check holds it back."""
         state, reason = self.state(root)
         if state == "failed":
@@ -193,19 +198,19 @@ class Target:
         it, or as `make` raises it.
         """
         recover(root / self.folder)
-        if self.is_sealed(root):
+        if self.matches_recipe(root):
             return open_artifact(root / self.folder)
-        self.refuse_to_overwrite(root, replace)
-        self._refuse_failed_upstream(root)
+        self.raise_if_occupied(root, replace)
+        self._raise_if_upstream_failed(root)
         folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
-        with open_building(folder, plan) as building:
-            if self.is_sealed(root):
+        with open_staging_dir(folder, plan) as building:
+            if self.matches_recipe(root):
                 building.discard()
                 return open_artifact(folder)
-            self.refuse_to_overwrite(root, replace)
+            self.raise_if_occupied(root, replace)
             adopted = building.finished_shards()
             try:
-                with logged():
+                with verify_reads():
                     content = make(building)
             except InputError:
                 building.discard_unstarted()
@@ -219,7 +224,7 @@ class Target:
                 "peak_memory_bytes": peak_memory_bytes(),
                 "adopted_shards": adopted,
                 **content.provenance,
-                **({} if self.made_for is None else {"made_for": self.made_for}),
+                **({} if self.intended_use is None else {"made_for": self.intended_use}),
             }
             identity = self._identity(content, plan["inputs"])
             labels = list(content.labels)
@@ -228,7 +233,7 @@ class Target:
             stored = [file.stored for file in (*content.files, *labels)]
             return building.seal(self.kind, self.name, identity, stored, provenance)
 
-    def seal_members(
+    def seal_manifest(
         self,
         root: Path,
         content: BuildResult,
@@ -247,22 +252,22 @@ class Target:
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
             for entry, target in zip(self.inputs(root), self.upstream, strict=True)
         ]
-        if self.is_sealed(root):
+        if self.matches_recipe(root):
             return open_artifact(root / self.folder)
-        self._refuse_failed_upstream(root)
+        self._raise_if_upstream_failed(root)
         identity = self._identity(content, inputs)
-        sealed = readable_manifest(root / self.folder)
+        sealed = try_read_manifest(root / self.folder)
         if sealed is None or sealed.digest != identity.digest:
-            self.refuse_to_overwrite(root, replace)
+            self.raise_if_occupied(root, replace)
         provenance = {**since.provenance(run_settings), **content.provenance}
-        is_sealed = functools.partial(self.is_sealed, root)
+        is_sealed = functools.partial(self.matches_recipe, root)
         return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance, is_sealed)
 
-    def _refuse_failed_upstream(self, root: Path) -> None:
+    def _raise_if_upstream_failed(self, root: Path) -> None:
         for target in self.upstream:
-            target.refuse_failed(root)
+            target.raise_if_failed(root)
 
-    def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
+    def raise_if_occupied(self, root: Path, replace: bool) -> None:
         """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
         InputError: a damaged one is.
         """
@@ -273,15 +278,15 @@ class Target:
         if replace or state in ("missing", "current", "failed"):
             return
         if state == "damaged":
-            raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACING} to build it again")
-        fix = f"give it another {key(self.named_by, IN_RECIPE)}, or {_REPLACING}"
+            raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACE_HINT} to build it again")
+        fix = f"give it another {key(self.name_key, IN_RECIPE)}, or {_REPLACE_HINT}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
     def _identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
         return Identity(
             stage=self.stage,
             recipe=self.recipe,
-            inputs=[*inputs, *content.outside],
+            inputs=[*inputs, *content.external_inputs],
             tokenizer=self.tokenizer,
             decisions=content.decisions,
             counts=content.counts,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, name_of
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, echo, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, echo, log_to_stderr, pluralize
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
@@ -65,7 +65,7 @@ def pin(
     before = None if path is None else revision_in(path, dataset)
     asked = revision or (before if before and not is_commit(before) else "main")
     hub = HubFiles(data / "hub_cache", tries=tries)
-    commit = (hub.of_models() if model else hub).resolve(dataset, asked)
+    commit = (hub.for_models() if model else hub).resolve(dataset, asked)
     if path is not None:
         pin_recipe(path, dataset, commit)
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
@@ -84,7 +84,7 @@ def export(
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        written = MANIFEST_FILE.bytes_of(source)
+        written = MANIFEST_FILE.read_raw(source)
         manifest = Manifest.from_bytes(written, source)
         durable.write_durably(to / source.name, written)
         echo(f"{to / source.name}  {manifest.digest}")
@@ -97,7 +97,7 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     version = to / of_recipe.name
     recipe = recipe_path(of_recipe.name, data)
     targets = read_recipe(recipe).targets()
-    if not any(target.kind == "stage2/inventory" and target.is_sealed(data) for target in targets):
+    if not any(target.kind == "stage2/inventory" and target.matches_recipe(data) for target in targets):
         echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
@@ -148,15 +148,15 @@ def init(
     """Example: corpusmill init notes --input ~/notes --input ~/papers"""
     from pipeline_assets.corpus.normalize.drafts import draft_sources
 
-    if not name or name_of(name) != name:
-        raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {name_of(name) or 'notes'}")
+    if not name or slugify(name) != name:
+        raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {slugify(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
     if path.exists():
         raise UsageError("a recipe of that name is there", path, "edit it, or choose another name")
     drafts: list[Draft] = []
     for one in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([one], "**/*")
-        sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), name_of(folder.name) or name)
+        sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
         drafts += sections
         for ending, files in not_read.items():
             echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
@@ -172,7 +172,7 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [f"wrote {path}: {counted(len(drafts), 'source')}; edit it, then"]
+    lines = [f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then"]
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
     echo("\n".join(lines))
@@ -196,7 +196,7 @@ def recipes(
 
 
 def _row(one: KnownRecipe) -> dict[str, Any]:
-    counts = Counter(holding.condition for holding in one.held)
+    counts = Counter(holding.condition for holding in one.locked)
     state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
     return {
         "recipe": one.name,
@@ -216,7 +216,7 @@ def _sections(drafts: "Sequence[Draft]") -> Iterator[str]:
         if taken[content["source"]] > 1:
             content["source"] += f"-{taken[content['source']]}"
         for number, (key, value) in enumerate(content.items()):
-            remark = f"  # {draft.remarks[key]}" if key in draft.remarks else ""
+            remark = f"  # {draft.notes[key]}" if key in draft.notes else ""
             as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
             as_yaml = as_yaml.removesuffix("...\n").strip()
             yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{remark}"

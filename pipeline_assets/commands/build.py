@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
-from pipeline_assets.build.files import write_recipe_of
+from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact,
 from pipeline_assets.spine.errors import InputError, UsageError, key
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import read_recipe, recipe_path
-from resources.launchers import elsewhere_of
+from resources.launchers import remote_launcher_factory
 
 OutDir = Annotated[
     Path,
@@ -51,7 +51,9 @@ class Flags:
             UsageError: a variable that can't be used.
         """
         variables = _OF_BUILDS | {name: value for name, value in os.environ.items() if value}
-        run = Run.of(root, variables, replace=self.replace, elsewhere=elsewhere_of(variables))
+        run = Run.from_settings(
+            root, variables, replace=self.replace, remote_launcher=remote_launcher_factory(variables)
+        )
         terminal.log_to_stderr()
         return run
 
@@ -84,11 +86,11 @@ class Build(Flags):
         """Writes a recipe of options among those of the data root, and says where.
 
         Raises:
-            UsageError: from `write_recipe_of`.
+            UsageError: from `write_new_recipe`.
         """
         group = _GROUP_OF.get(content["system"], content["system"])
-        recipe, path = write_recipe_of(kind, content, self.out_dir, group, self.replace)
-        terminal.tell([f"recipe {path}"], err=True)
+        recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
+        terminal.print_lines([f"recipe {path}"], err=True)
         return recipe, path
 
     def recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
@@ -127,8 +129,8 @@ def run(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
-    wait_s, elsewhere = math.inf if wait else 0, elsewhere_of(os.environ)
-    settings = Run.of(data, os.environ, replace=replace, wait_s=wait_s, elsewhere=elsewhere)
+    wait_s, remote = math.inf if wait else 0, remote_launcher_factory(os.environ)
+    settings = Run.from_settings(data, os.environ, replace=replace, wait_s=wait_s, remote_launcher=remote)
     path = recipe_path(recipe, data)
     build_recipe(read_recipe(path, data), path, settings, partition=partition, strict=strict, as_json=as_json)
 
@@ -156,7 +158,7 @@ def build_recipe(
         InputError: which artifacts failed.
         typer.Exit: with 1, if a check warned and it is `strict`.
     """
-    terminal.tell(wanted.remarks(), err=True)
+    terminal.print_lines(wanted.warnings(), err=True)
     targets, data = wanted.targets(), settings.root
     partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
     if partition not in (None, *partitions):
@@ -171,7 +173,7 @@ def build_recipe(
             _build(wanted, asked, path, settings, lines)
             return
         with terminal.naming(path):
-            is_there = all(target.is_settled(data) for target in asked)
+            is_there = all(target.is_up_to_date(data) for target in asked)
             built = set() if is_there else _build(wanted, asked, path, settings)
         rows = [_row(target, built, data) for target in asked]
         terminal.answer(as_json, rows, map(_row_line, rows))
@@ -183,18 +185,18 @@ def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, l
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(settings.root)
-    for outcome in run_targets(asked, settings, goes_on=True):
+    for outcome in run_targets(asked, settings, keep_going=True):
         target = outcome.target
         if outcome.failure is not None:
             outcome.failure.name_keys(None if lines else path)
             failures[target.role] = outcome.failure
-            terminal.tell([f"FAILED {target.role}: {outcome.failure}"], err=True)
+            terminal.print_lines([f"FAILED {target.role}: {outcome.failure}"], err=True)
         elif not outcome.was_current:
             built.add(target.role)
         if lines is not None and outcome.manifest is not None:
-            terminal.tell(lines(open_artifact(settings.root / target.folder)))
+            terminal.print_lines(lines(open_artifact(settings.root / target.folder)))
         told = outcome.checks if os.environ.get(terminal.VERBOSE) else [one for one in outcome.checks if not one.passed]
-        terminal.tell((_check_line(target, check) for check in told), err=True)
+        terminal.print_lines((_check_line(target, check) for check in told), err=True)
     if failures:
         what = f"{len(failures)} of {len(asked)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
@@ -251,7 +253,7 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
     with warning_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
             built = open_artifact(run.root / outcome.target.folder)
-            terminal.tell(lines(built))
+            terminal.print_lines(lines(built))
     return built
 
 
@@ -269,10 +271,10 @@ def warning_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterato
     try:
         yield
     except InputError:
-        terminal.tell(_warnings(targets, root), err=True)
+        terminal.print_lines(_warnings(targets, root), err=True)
         raise
     warnings = list(_warnings(targets, root))
-    terminal.tell(warnings, err=True)
+    terminal.print_lines(warnings, err=True)
     if warnings and strict:
         raise typer.Exit(1)
 
@@ -281,5 +283,5 @@ def _warnings(targets: Iterable[Target], root: Path) -> Iterator[str]:
     for target in targets:
         with contextlib.suppress(InputError):  # of a damaged one there is more to say
             if (manifest := read_manifest(root / target.folder)) is not None:
-                warned = (one for one in target.results(root, manifest) if not (one.passed or one.holds_back))
+                warned = (one for one in target.results(root, manifest) if not (one.passed or one.is_blocking_failure))
                 yield from (_check_line(target, one) for one in warned)

@@ -15,8 +15,14 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Flags, Lines, build_targets, free_folder
-from pipeline_assets.commands.inputs import SealedInputs, data_root_of, sealed_folders, sealed_target, upstream_targets
-from pipeline_assets.commands.lines import lines_of
+from pipeline_assets.commands.inputs import (
+    SealedInputs,
+    find_data_root_above,
+    sealed_folders,
+    sealed_target,
+    upstream_targets,
+)
+from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, Sets, option_finder
 from pipeline_assets.commands.terminal import AsJson, answer, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
@@ -65,20 +71,20 @@ class BuildInFolder(Flags):
     @property
     def root(self) -> Path:
         """The data root that it lies in."""
-        return data_root_of(self.folder)
+        return find_data_root_above(self.folder)
 
     @property
     def place(self) -> Path:
         """The folder below the data root."""
         return self.folder.relative_to(self.root)
 
-    def make(self, target: Target, lines: Lines = lines_of) -> None:
+    def make(self, target: Target, lines: Lines = artifact_lines) -> None:
         """Build a target in the folder, after what it needs, and say what came of it.
 
         Inputs outside of its data root, where lineage ends, are told; arguments and errors are as of `build_targets`.
         """
         for one in target.upstream:
-            if one.is_given and not one.folder.resolve().is_relative_to(self.root.resolve()):
+            if one.is_external and not one.folder.resolve().is_relative_to(self.root.resolve()):
                 what = f"warning: {one.folder} lies outside {self.root}: trace, report and verify --upstream of what is"
                 fix = "give --out-dir a folder below stage_a/ of its data root"
                 echo(f"{what} made of it will miss it; {fix}", err=True)
@@ -97,13 +103,13 @@ def dedup(
 ) -> None:
     """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""
     near = _near(said.pop("near"), proposer)
-    recipe = DedupRecipe.of(said if said["mode"] == "exact" else said | {"near": near}, "stage-a dedup")
-    caps = RemovalCaps.of(capped, "--max-removed") if capped else None
+    recipe = DedupRecipe.from_mapping(said if said["mode"] == "exact" else said | {"near": near}, "stage-a dedup")
+    caps = RemovalCaps.from_mapping(capped, "--max-removed") if capped else None
     sources = given_corpora(input)
     stores = [stage_a.seen_store(folder) for folder in sealed_folders(seen or ())]
     _refuse_one_name(stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    build.make(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), demand=caps))
+    build.make(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), count_limit=caps))
 
 
 def signatures(
@@ -132,7 +138,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill dedup explain --threshold 0.8 --permutations 128"""
-    near = NearRecipe.of(_near(said["near"], proposer), "dedup explain")
+    near = NearRecipe.from_mapping(_near(said["near"], proposer), "dedup explain")
     at, best, asked = float(near.threshold), near.recommended(), near.proposal()
     shown = sorted({best, asked}, key=lambda one: one.rows if isinstance(one, Banding) else one.max_distance)
     curves = {one: {step / 20: one.proposes(step / 20) for step in range(2, 21)} for one in shown}
@@ -152,7 +158,7 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder)
     --out-dir out/stage_a/decontaminated/all
     """
     file = recipe_path(manifest, build.root)
-    section = DecontaminationSection.of(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
+    section = DecontaminationSection.from_mapping(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
     build.make(decontaminated_target(given_corpora(input, stage_a.DEDUPLICATED), build.place, section))
 
 
@@ -172,7 +178,7 @@ def pack(
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in said}
     with naming(file, option_finder(typed, {"name": "--out-dir", "data": "--out-dir", "": "manifest"})):
         content = read_yaml(file, "manifest")
-        section = PackSection.of(_section(content, file, "pack") | said, file)
+        section = PackSection.from_mapping(_section(content, file, "pack") | said, file)
         corpora = given_corpora(input, *_OF_SEVERAL) if input else _own_corpora(content, file, section, build.root)
         build.make(stage_a.packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
 
@@ -194,13 +200,13 @@ def _own_corpora(content: Content, file: Path, section: PackSection, root: Path)
     """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
     if "system" not in content:
         raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
-    recipe = stage_a.StageARecipe.in_file(content, file, root).model_copy(update={"pack": section})
+    recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
     packed = [target for target in recipe.targets() if target.kind == stage_a.PACKED.name]
-    return packed[0].upstream if packed else recipe.goals()
+    return packed[0].upstream if packed else recipe.final_targets()
 
 
 def _packed_lines(packed: Artifact) -> Iterator[str]:
-    yield from lines_of(packed)
+    yield from artifact_lines(packed)
     if packed.manifest.kind == stage_a.PACKED.name:
         yield from (f"  {source}: {losses}" for source, losses in (read_lost_text(packed.manifest) or {}).items())
 
@@ -218,18 +224,18 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
         build = replace(build, out_dir=link.with_suffix(""))
     corpora = given_corpora(input, *_OF_SEVERAL, stage_a.PACKED)
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
-        corpora = (*sorted(_made_of(corpora[0]), key=lambda one: one.partition is None), *corpora)
+        corpora = (*sorted(_input_targets(corpora[0]), key=lambda one: one.partition is None), *corpora)
     build.make(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
         link.symlink_to(Path(build.out_dir.name, "report.json"))
 
 
-def _made_of(corpus: Target) -> Iterator[Target]:
+def _input_targets(corpus: Target) -> Iterator[Target]:
     """The sources that something was made of, and the corpora of several of them between."""
     for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_OF_SEVERAL):
         if upstream.partition is None:
-            yield from _made_of(upstream)
+            yield from _input_targets(upstream)
         yield upstream
 
 

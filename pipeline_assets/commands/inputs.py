@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.errors import key as recipe_key
-from pipeline_assets.spine.lineage import Lineage, root_of
+from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import KINDS
 
@@ -134,7 +134,7 @@ def hub_source(
         "split": split,
         "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
         "domain": "web",
-        "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
+        "license_tag": licence_table().match_tag(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
         "columns": {"text": text} | {key: name if name in names else None for key, name in _USUAL_COLUMNS.items()},
         "rules": list(rules),
         "language": None,
@@ -152,7 +152,7 @@ def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Seque
     return likely if matched == list(meant) else [glob.escape(path) for path in meant]
 
 
-def name_of(source: str) -> str:
+def slugify(source: str) -> str:
     """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
 
@@ -196,10 +196,10 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
     if kind is None:
         raise UsageError(f"this is a {manifest.kind}", folder, f"give a {' or '.join(one.name for one in kinds)}")
     upstream = upstream_targets(artifact, *KINDS.values()) if kind.name in _READ_WITH_UPSTREAM else []
-    target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_given=True)
-    outside = kind.outside(manifest, data_root_of(folder))
+    target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
+    outside = kind.external_inputs(manifest, find_data_root_above(folder))
     partition = manifest.name.partition("/")[2] or None
-    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, outside=outside)
+    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, external_inputs=outside)
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
@@ -208,14 +208,14 @@ def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
     Raises:
         InputError: It is not there, or damaged.
     """
-    lineage, names = Lineage(data_root_of(artifact.folder)), {kind.name for kind in kinds}
+    lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
     entries = (one for one in artifact.manifest.identity.upstream if "/".join(one["name"].split("/")[:2]) in names)
     return [sealed_target(lineage.locate(entry["digest"]).folder, *kinds) for entry in entries]
 
 
-def data_root_of(folder: Path) -> Path:
+def find_data_root_above(folder: Path) -> Path:
     """Return the data root that a folder lies in; the folder around it where it lies in none."""
-    return root_of(folder) or folder.parent
+    return find_data_root(folder) or folder.parent
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:

@@ -8,10 +8,10 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.spine.artifact import Artifact
 
 _READABLE = (".json", ".md")
-_TOLD_BY_LEDGER = ("ledger", "documents")
+_LEDGER_COUNTS = ("ledger", "documents")
 
 
-def lines_of(made: Artifact) -> Iterator[str]:
+def artifact_lines(made: Artifact) -> Iterator[str]:
     """Yield the lines; of a pin, whose files lie elsewhere, which files beside them are not read."""
     identity = made.manifest.identity
     counts = identity.counts
@@ -24,9 +24,9 @@ def lines_of(made: Artifact) -> Iterator[str]:
         ledger = identity.ledger
         gone = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates() if count)
         yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *gone])
-        if ledger.all_rejected:
+        if ledger.total_rejected:
             yield f"  rejected rows: {made.path(REJECTS_FILE)}"
-    told = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _TOLD_BY_LEDGER)}
+    told = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _LEDGER_COUNTS)}
     yield from _count_lines(told)
     readable = [file.path for file in identity.files if file.path.endswith(_READABLE)]
     pages = [file.path for file in made.manifest.storage if file.path.endswith(".html")]

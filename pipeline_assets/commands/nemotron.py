@@ -11,13 +11,13 @@ from pipeline_assets.build.pins.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below, upstream_targets
-from pipeline_assets.commands.lines import lines_of
+from pipeline_assets.commands.inputs import folder_named, folder_or_commit, sealed_below, slugify, upstream_targets
+from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import as_command, echo, tell
+from pipeline_assets.commands.terminal import as_command, echo, print_lines
 from pipeline_assets.corpus.nemotron import sections
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
-from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split
+from pipeline_assets.corpus.nemotron.splits import dataset_key, unknown_split_error
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
@@ -65,15 +65,18 @@ def pools(
     """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
     build = build.at_place()
     deduplicated, normalised = given_rows(in_dir)
-    left = [*deduplicated, *nemotron.rows_that_stay("pools", normalised, sections.DeduplicateRecipe.model_validate({}))]
-    targets = nemotron.pools_of("pools", left, PoolsRecipe.model_validate({}), None)
+    left = [
+        *deduplicated,
+        *nemotron.deduplicated_targets("pools", normalised, sections.DeduplicateRecipe.model_validate({})),
+    ]
+    targets = nemotron.pool_targets("pools", left, PoolsRecipe.model_validate({}), None)
 
-    build.targets(targets, lines_of)
+    build.targets(targets, artifact_lines)
     of_datasets = [target for target in targets if target.kind == nemotron.CANDIDATE_POOLS.name]
     words = (
         as_command("nemotron", "publish", f"OWNER/{one.partition}", build.out_dir / one.folder) for one in of_datasets
     )
-    tell(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
+    print_lines(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
 
 
 def run_all(
@@ -92,7 +95,7 @@ def run_all(
         if earlier is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
-            section |= _at_head(section, build.run.hub_for("a dataset"))
+            section |= _at_head(section, build.run.require_hub("a dataset"))
         efforts = set(sections.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
@@ -123,7 +126,7 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
     except InputError as error:
         if not _spares_others(error):
             raise
-        tell([f"{section['dataset']}: {error}"], err=True)
+        print_lines([f"{section['dataset']}: {error}"], err=True)
         return {"revision": revision}
     shipped = [split for split in section["splits"] if split in there]
     return {"revision": revision, "splits": [*shipped, *(split for split in there if split not in shipped)]}
@@ -131,12 +134,14 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
     """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
-    pools = [one for one in recipe.targets() if one.kind == nemotron.CANDIDATE_POOLS.name and one.is_settled(run.root)]
+    pools = [
+        one for one in recipe.targets() if one.kind == nemotron.CANDIDATE_POOLS.name and one.is_up_to_date(run.root)
+    ]
     missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(one.partition) for one in pools}
     if pools:
         report = nemotron.POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
         made = build_targets([report], replace(run, replace=True))
-        tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
+        print_lines([f"{made.folder}  without {', '.join(sorted(missing))}"])
 
 
 def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
@@ -159,7 +164,7 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
 
 def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], build: Build) -> None:
     build = build.at_place()
-    section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
+    section = _dataset_section(dataset, said["revision"], said["splits"], build.run.require_hub("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
@@ -170,9 +175,9 @@ def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], bui
         known = {dataset_key(name): efforts for name, efforts in sections.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
-    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
+    name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, said["splits"])])
     content = {"system": "nemotron", "name": name, **asked, "datasets": [section]}
-    build.recipe(nemotron.NemotronRecipe, content, lines_of)
+    build.recipe(nemotron.NemotronRecipe, content, artifact_lines)
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
@@ -186,5 +191,5 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
     unknown = next((split for split in splits if split not in there), None)
     if unknown is not None:
-        raise no_such_split(unknown, there, dataset)
+        raise unknown_split_error(unknown, there, dataset)
     return {"dataset": path.name if path else repo, **section, "splits": list(dict.fromkeys(splits)) or there}

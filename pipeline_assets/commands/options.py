@@ -14,7 +14,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.settings import Settings, apply, parameters_of
+from pipeline_assets.commands.settings import Settings, apply, click_parameters
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import explaining
@@ -47,7 +47,7 @@ class Sets:
         self.keys = keys
 
 
-def made(function: Callable[..., bool | None]) -> TyperCommand:
+def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     """A command of a function, whose parameters are the options; where one is a `Section` or a dataclass, its keys or
     fields are. Where the function answers False, the exit status is 1. Its docstring ends the help.
 
@@ -67,7 +67,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
             options |= {key.path: _option(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
-            flat |= {one.name: one for one in parameters_of(hints[name])}
+            flat |= {one.name: one for one in click_parameters(hints[name])}
             parts[name] = functools.partial(_filled, hints[name])
         else:
             flat[name] = _parameter(name, hints[name], parameter.default)
@@ -75,7 +75,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
     for one in flat.values():
         names |= _names_set(one)
     option_of = option_finder(options, names)
-    settings = {one.name: one for one in parameters_of(Settings) if one.name not in flat}
+    settings = {one.name: one for one in click_parameters(Settings) if one.name not in flat}
     flat |= settings
 
     def run(**given: Any) -> None:
@@ -117,12 +117,12 @@ def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> Optio
         names: by the whole key.
     """
 
-    def option_of(key: str) -> str | None:
+    def option_name(key: str) -> str | None:
         parts = [part for part in key.split(".") if not part.isdecimal()]
         tails = (".".join(parts[start:]) for start in range(len(parts)))
         return names.get(key) or next((options[tail] for tail in tails if tail in options), None)
 
-    return option_of
+    return option_name
 
 
 @dataclasses.dataclass(frozen=True)

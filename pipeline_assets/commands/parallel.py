@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.build import Build
-from pipeline_assets.commands.inputs import folder_or_commit, name_of
+from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
@@ -38,10 +38,10 @@ def sample(
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """
     run = build.run
-    found = folder_or_commit(run.hub_for("pairs"), dataset, "--dataset", revision)
+    found = folder_or_commit(run.require_hub("pairs"), dataset, "--dataset", revision)
     source: Content = {"splits": split, "files": files, **({} if "path" in found else {"dataset": dataset}), **found}
     languages = said["languages"]
-    name = name_of(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
+    name = slugify(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
     content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": said}
     path = run.root / "recipes" / f"{name}.yaml"
     there: Content = read_yaml(path) if path.exists() else {}

@@ -32,9 +32,9 @@ def plan(
     """
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
-    run = Run.of(data.absolute(), os.environ)
+    run = Run.from_settings(data.absolute(), os.environ)
     wanted = read_recipe(path, run.root)
-    terminal.tell(wanted.remarks(), err=True)
+    terminal.print_lines(wanted.warnings(), err=True)
     with terminal.naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
@@ -57,7 +57,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
                 "needs_replace": one.needs_replace,
                 "sample": one.sample,
                 "planned": one.figures,
-                "outcome": _of_built(one),
+                "outcome": _built_line(one),
             }
             for one in planned.artifacts
         ],
@@ -99,7 +99,7 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
     """How many there are in which state, the first of them, and the figures of all."""
     states = Counter(one.status.condition for one in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
-    waiting = [one for one in artifacts if not one.status.is_there]
+    waiting = [one for one in artifacts if not one.status.matches_recipe]
     for number, one in enumerate((waiting or artifacts)[:_SHOWN], 1):
         status = one.status
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
@@ -114,12 +114,12 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
             yield f"{_GAP}{f'{one.status.target.partition} ' * (len(waiting) > 1)}reads {words}"
     if waiting:
         yield from _wrapped(_planned_words(waiting))
-    yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
+    yield from _wrapped(_real_words([one for plan in artifacts for one in _built_line(plan)]))
 
 
-def _of_built(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
+def _built_line(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
     manifest = plan.status.manifest
-    return outcomes(manifest) if plan.status.is_there and manifest is not None else []
+    return outcomes(manifest) if plan.status.matches_recipe and manifest is not None else []
 
 
 def _planned_words(waiting: Sequence[ArtifactPlan]) -> str:

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline_assets.build.run import Run, hub_of
-from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, echo, log_to_stderr, tell
-from pipeline_assets.spine.artifact import open_artifact, sealed_manifest
+from pipeline_assets.build.run import Run, open_hub
+from pipeline_assets.commands.terminal import (
+    OptionalRoot,
+    as_bytes,
+    data_root,
+    echo,
+    log_to_stderr,
+    pluralize,
+    print_lines,
+)
+from pipeline_assets.spine.artifact import open_artifact, require_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME
 
@@ -41,24 +49,24 @@ def publish(
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2"""
-    from pipeline_assets.corpus.publishing.hub_repo import HubRepo, token_of
-    from pipeline_assets.corpus.publishing.publication import publication_of
+    from pipeline_assets.corpus.publishing.hub_repo import HubRepo, hf_token
+    from pipeline_assets.corpus.publishing.publication import prepare_publication
     from pipeline_assets.corpus.publishing.publish import plan_publication
     from pipeline_assets.corpus.publishing.publish import publish as send
 
     log_to_stderr()
     folder = _publishable(folder)
-    sealed_manifest(folder)
-    place = HubRepo.of(repo, hub_of(data_root(folder, data), os.environ), token_of(os.environ))
-    with unreplaced(folder), place.limits():
+    require_manifest(folder)
+    place = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
+    with forbid_replacement(folder), place.limits():
         owners = place.check_token()
-        made = publication_of(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
+        made = prepare_publication(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
         plan = plan_publication(made, place, replaces=replace)
-        tell([*_state(place, plan.parent, owners, public), *made.terms(), *plan.lines()])
+        print_lines([*_state(place, plan.parent, owners, public), *made.terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(made, place, private=not public, replaces=replace)
-            sent = f"{counted(len(plan.parts), 'commit')} made, {as_bytes(plan.bytes)} sent"
-            tell([f"{repo} at {commit}: {sent}; read back" if plan.parts else f"{repo}: all is there already"])
+            sent = f"{pluralize(len(plan.parts), 'commit')} made, {as_bytes(plan.bytes)} sent"
+            print_lines([f"{repo} at {commit}: {sent}; read back" if plan.parts else f"{repo}: all is there already"])
 
 
 def _publishable(folder: Path) -> Path:
@@ -74,7 +82,7 @@ def _publishable(folder: Path) -> Path:
     if len(last) > 1:
         names = ", ".join(map(str, last[:_SHOWN]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "give one of them")
-    tell([f"publishing {last[0]}"], err=True)
+    print_lines([f"publishing {last[0]}"], err=True)
     return last[0]
 
 
@@ -101,7 +109,9 @@ def export(
     from pipeline_assets.build.rows.trace import open_rows
 
     root = data_root(folder, data)
-    with unreplaced(folder):
-        sealed_manifest(folder)
-        made = export_rows(open_rows(folder, Lineage(root)), to, out, Run.of(root, os.environ).settings.zstd_level)
+    with forbid_replacement(folder):
+        require_manifest(folder)
+        made = export_rows(
+            open_rows(folder, Lineage(root)), to, out, Run.from_settings(root, os.environ).settings.zstd_level
+        )
     echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")

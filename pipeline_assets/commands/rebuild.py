@@ -11,10 +11,10 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import mending, open_artifact, sealed_manifest
-from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.artifact import open_artifact, repair_command, require_manifest
+from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.visible import IN_ONE_LINE
-from resources.launchers import elsewhere_of
+from resources.launchers import remote_launcher_factory
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.comparison import Comparison, DocumentChanges
@@ -38,7 +38,9 @@ def rebuild(
 
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
-    run = Run.of(root, os.environ, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
+    run = Run.from_settings(
+        root, os.environ, remote_launcher=remote_launcher_factory(os.environ, salt=uuid.uuid4().hex)
+    )
     done = build_again(folder, run, upstream, keep)
     terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done)))
     return done.is_identical
@@ -57,7 +59,10 @@ def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
                 "copy": done.copy_of(outcome),
-                **{part: getattr(outcome, part) for part in ("files", "elsewhere", "stored_otherwise", "versions")},
+                "files": outcome.files,
+                "elsewhere": outcome.other_differences,
+                "stored_otherwise": outcome.stored_otherwise,
+                "versions": outcome.versions,
             }
             for outcome in done.outcomes
         ],
@@ -87,31 +92,31 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         yield _identical_words(outcome)
     for finding in outcome.files:
         yield from _file_lines(finding)
-    yield from outcome.elsewhere[:_SHOWN_LINES]
-    if len(outcome.elsewhere) > _SHOWN_LINES:
-        yield f"and {len(outcome.elsewhere) - _SHOWN_LINES:,} more; --json gives all"
+    yield from outcome.other_differences[:_SHOWN_LINES]
+    if len(outcome.other_differences) > _SHOWN_LINES:
+        yield f"and {len(outcome.other_differences) - _SHOWN_LINES:,} more; --json gives all"
     if outcome.stored_otherwise:
-        files = terminal.counted(len(outcome.stored_otherwise), "file")
-        paths = terminal.first_of(outcome.stored_otherwise, _SHOWN_FILES)
+        files = terminal.pluralize(len(outcome.stored_otherwise), "file")
+        paths = terminal.join_first(outcome.stored_otherwise, _SHOWN_FILES)
         yield f"{files} equal, though stored in other bytes: {paths}"
     if outcome.verdict == "different":
         same = "program, Python, platform and libraries are those of when it was sealed"
         yield "other than when it was sealed:" if outcome.versions else same
-        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in outcome.versions)
+        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.local}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
             yield f"to look closer: {terminal.as_command('diff', step.place, copy)}"
     if outcome.verdict == "damaged" and step.place is not None:
         yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
-        yield f"to mend it: {mending(step.place)}"
+        yield f"to mend it: {repair_command(step.place)}"
 
 
 def _identical_words(outcome: "StepOutcome") -> str:
     files = len(outcome.step.manifest.identity.files)
     if not files:
         return "no files: what its manifest says came out the same"
-    return f"{terminal.counted(files, 'file')} rebuilt as the manifest says" + (
+    return f"{terminal.pluralize(files, 'file')} rebuilt as the manifest says" + (
         "; those sealed are intact" if outcome.is_sealed_intact else ""
     )
 
@@ -121,7 +126,7 @@ def _file_lines(finding: "FileFinding") -> Iterator[str]:
         yield f"{finding.path}: only in the rebuilt copy, {finding.rebuilt.rows:,} rows"
     elif finding.rebuilt is None and finding.sealed is not None:
         yield f"{finding.path}: not in the rebuilt copy; {finding.sealed.rows:,} rows were sealed"
-    elif not finding.is_as_promised:
+    elif not finding.matches_manifest:
         yield f"{finding.path}: other content"
     if finding.damage is not None:
         yield f"{finding.path}: the sealed file is damaged: {finding.damage}"
@@ -135,8 +140,8 @@ def diff(
     """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
     from pipeline_assets.build.rows.comparison import compare
 
-    with unreplaced(a), unreplaced(b):
-        left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
+    with forbid_replacement(a), forbid_replacement(b):
+        left, right = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
         found = compare(left, right)
     terminal.answer(as_json, _diff_json(found), _diff_lines(found))
     return found.is_identical
@@ -217,7 +222,7 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
     if changes.relabelled.documents:
         told.append((changes.relabelled, f"in both, of the same text, but {changes.labels}"))
     return [
-        f"{terminal.counted(found.documents, 'document')} {words}"
+        f"{terminal.pluralize(found.documents, 'document')} {words}"
         + (f": {', '.join(found.examples)}" if found.examples else "")
         + (", …" if found.documents > len(found.examples) > 0 else "")
         for found, words in told

@@ -13,22 +13,22 @@ import typer
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
-from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.source_row import AnyRow
     from pipeline_assets.build.rows.store import Fate, Part, Row, RowStore, Source
-    from pipeline_assets.build.rows.trace import Followed, Traced
+    from pipeline_assets.build.rows.trace import FollowedRow, TracedRow
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
     from pipeline_assets.corpus.document import Document
 
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
 _SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
-_SHOWN_GONE = 5
+_MAX_SHOWN_DROPPED = 5
 MARK, _MARGIN = "▌ ", "  "
 _COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
 
@@ -64,19 +64,19 @@ def trace(
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
     root = terminal.data_root(folder, data)
-    with unreplaced(folder):
-        sealed_manifest(folder)
+    with forbid_replacement(folder):
+        require_manifest(folder)
         store = open_rows(folder, Lineage(root))
         if token is not None:
             found = [trace_token(store, token)]
         else:
             found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
-            from pipeline_assets.build.rows.source_row import record_of
-            from pipeline_assets.build.run import hub_of
+            from pipeline_assets.build.rows.source_row import read_record
+            from pipeline_assets.build.run import open_hub
 
             for one in found:
-                content = record_of(one.text.source.rows[0], hub_of(root, os.environ))
+                content = read_record(one.text.source.rows[0], open_hub(root, os.environ))
                 if sys.stdout.isatty():
                     terminal.echo(content.decode(errors="replace"))
                 else:
@@ -87,7 +87,7 @@ def trace(
     terminal.answer(as_json, told if store.holds_several else told[0], lines[:-1])
 
 
-def _traced_lines(found: "Traced") -> Iterator[str]:
+def _traced_lines(found: "TracedRow") -> Iterator[str]:
     text, labels, token = found.text, found.text.store.labels, found.token
     if token is not None:
         byte = token.byte_offset
@@ -105,14 +105,14 @@ def _traced_lines(found: "Traced") -> Iterator[str]:
     figures = "".join(
         f", {value:,} {name.replace('_', ' ')}" for name, value in found.figures.items() if name != "draws"
     )
-    from pipeline_assets.build.rows.source_row import place_told
+    from pipeline_assets.build.rows.source_row import format_place
 
-    line = place_told(source)
+    line = format_place(source)
     lines = [
         f"{labels.row:10}{text.part.id}",
         f"shard     {text.store.artifact.folder / text.part.shard} row {text.part.shard_row:,}",
         *([] if text.part.tokens is None else [f"tokens    {text.part.tokens:,}{''.join(figures)}"]),
-        *(f"made of   {file} row {row:,}" for file, row in text.made_of),
+        *(f"made of   {file} row {row:,}" for file, row in text.derivation),
         f"source    {source}",
         f"          {text.source.digest}",
         *([] if line.startswith("row ") else [f"          {line}"]),
@@ -127,7 +127,7 @@ def _licence(source: "Source") -> str:
     return f"{source.license_tag} ({source.license_evidence})"
 
 
-def _place_lines(found: "Traced", row: "Row", part: "Part") -> Iterator[str]:
+def _place_lines(found: "TracedRow", row: "Row", part: "Part") -> Iterator[str]:
     if row.ids is None or row.first_token is None or part.tokens is None:
         return
     first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
@@ -140,7 +140,7 @@ def _place_lines(found: "Traced", row: "Row", part: "Part") -> Iterator[str]:
         yield f"{label}{row.number:,}: {part.tokens:,} tokens, {first:,} to {last:,} of tokens.bin"
 
 
-def _traced_json(found: "Traced") -> dict[str, Any]:
+def _traced_json(found: "TracedRow") -> dict[str, Any]:
     text = found.text
     source, *answers = text.source.rows
     places = [
@@ -161,7 +161,7 @@ def _traced_json(found: "Traced") -> dict[str, Any]:
         "doc_id": text.part.id,
         "shard": text.part.shard,
         "shard_row": text.part.shard_row,
-        "made_of": [{"file": file, "row": row} for file, row in text.made_of],
+        "made_of": [{"file": file, "row": row} for file, row in text.derivation],
         "source": _row_json(source),
         "answers": [_row_json(answer) for answer in answers],
         "source_digest": text.source.digest,
@@ -187,7 +187,7 @@ def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
     terminal.answer(as_json, {"source": _row_json(wanted), **groups}, lines)
 
 
-def _followed_lines(found: "Followed") -> Iterator[str]:
+def _followed_lines(found: "FollowedRow") -> Iterator[str]:
     labels, fate, part = found.store.labels, found.fate, found.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
@@ -202,7 +202,7 @@ def _followed_lines(found: "Followed") -> Iterator[str]:
         yield "          nothing was made of it"
 
 
-def _followed_json(found: "Followed") -> dict[str, Any]:
+def _followed_json(found: "FollowedRow") -> dict[str, Any]:
     groups: dict[str, Any] = {}
     for store, fate in found.below:
         groups.setdefault(store.labels.group, []).append(_fate_json(fate))
@@ -212,7 +212,7 @@ def _followed_json(found: "Followed") -> dict[str, Any]:
 
 def _fate_json(fate: "Fate") -> dict[str, Any]:
     told = {"folder": fate.artifact.folder, "outcome": fate.outcome, "detail": fate.detail}
-    return {**told, **fate.place, **fate.told}
+    return {**told, **fate.place, **fate.describe}
 
 
 def peek(
@@ -229,8 +229,8 @@ def peek(
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
-    sealed_manifest(folder)
-    with unreplaced(folder):
+    require_manifest(folder)
+    with forbid_replacement(folder):
         store = open_rows(folder)
         seen = peek_at(store, row, token)
     terminal.answer(as_json, _seen_json(store, seen), _seen_lines(store, seen))
@@ -288,7 +288,7 @@ def why(
     return bool(found)
 
 
-def _why_lines(found: "Followed") -> Iterator[str]:
+def _why_lines(found: "FollowedRow") -> Iterator[str]:
     folder, part = found.fate.artifact.folder, found.part
     if part is not None:
         yield f"{folder}/{part.shard} row {part.shard_row}"
@@ -301,7 +301,7 @@ def _why_lines(found: "Followed") -> Iterator[str]:
         yield f"  text     {len(part.text):,} characters: {part.text[:_BEGINNING]}"
     for reject in found.rejects:
         yield f"{folder}"
-        yield f"  rejected  {reject.told(_place(found, folder.name, reject.file, reject.row))}"
+        yield f"  rejected  {reject.describe(_place(found, folder.name, reject.file, reject.row))}"
     for _, fate in found.below:
         yield f"{fate.artifact.folder}"
         yield from (f"  {line}" for line in fate.lines or [fate.words])
@@ -309,30 +309,30 @@ def _why_lines(found: "Followed") -> Iterator[str]:
         yield "  nothing was made of it"
 
 
-def _place(found: "Followed", source: str, file: str, row: int) -> str:
+def _place(found: "FollowedRow", source: str, file: str, row: int) -> str:
     """Where in its file a row of a source is, in words; its line where the file is still here."""
-    from pipeline_assets.build.rows.source_row import place_told
-    from pipeline_assets.corpus.readers.lines import row_words
+    from pipeline_assets.build.rows.source_row import format_place
+    from pipeline_assets.corpus.readers.lines import format_row
 
     with contextlib.suppress(InputError):  # what it was made from is gone
-        return place_told(found.store.listing(source).row(file, row))
-    return row_words(file, row, None)
+        return format_place(found.store.listing(source).row(file, row))
+    return format_row(file, row, None)
 
 
 def show(
     doc_id: Annotated[str, typer.Argument(help="Id of a document, kept or gone.")],
     data: terminal.Root = Path("data"),
-    every: Annotated[bool, typer.Option("--all", help=f"All that went, not the first {_SHOWN_GONE}.")] = False,
+    every: Annotated[bool, typer.Option("--all", help=f"All that went, not the first {_MAX_SHOWN_DROPPED}.")] = False,
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Exit status 1: no deduplicated corpus has it.
 
     Example: corpusmill dedup show wikipedia:en:12 --data out
     """
-    from pipeline_assets.corpus.dedup.decision import groups_of
+    from pipeline_assets.corpus.dedup.decision import groups_with_document
 
     lineage = Lineage(terminal.existing_root(data))
-    groups = list(groups_of(lineage, doc_id))
+    groups = list(groups_with_document(lineage, doc_id))
     if not groups and not as_json:
         terminal.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
@@ -347,28 +347,28 @@ def _group_json(group: "DocumentGroup") -> dict[str, Any]:
         "kept_in": None if kept is None else kept.corpus.folder,
         "seen_in": group.seen_in,
         "kept": {"doc_id": group.kept_id} if kept is None else kept.decision,
-        "gone": [member.decision for member in group.gone],
+        "gone": [member.decision for member in group.dropped],
     }
 
 
 def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
-    from pipeline_assets.corpus.dedup.decision import document_of, word_diff
+    from pipeline_assets.corpus.dedup.decision import read_document, word_diff
 
-    yield f"{group.corpus.folder}: {1 + len(group.gone):,} documents, one stays"
+    yield f"{group.corpus.folder}: {1 + len(group.dropped):,} documents, one stays"
     kept = None
     if group.kept is None:
         gone = f"its corpus is not below {lineage.root}"
         yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {gone})"
     else:
-        document = document_of(lineage, group.kept)
+        document = read_document(lineage, group.kept)
         kept = document.text
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
         yield f"kept  {_decided(lineage, group.kept, document)}{seen}"
         yield _beginning(kept)
-    asked_first = sorted(group.gone, key=lambda member: member.decision.doc_id != doc_id)
-    shown = asked_first if every else asked_first[:_SHOWN_GONE]
+    asked_first = sorted(group.dropped, key=lambda member: member.decision.doc_id != doc_id)
+    shown = asked_first if every else asked_first[:_MAX_SHOWN_DROPPED]
     for member in shown:
-        one, document = member.decision, document_of(lineage, member)
+        one, document = member.decision, read_document(lineage, member)
         yield f"{one.decision.replace('_', ' ')}  {_decided(lineage, member, document)}"
         yield f"  similarity {one.similarity:.4f}, {one.containment:.1%} of its shingles are in the one that stays"
         if one.copy_of is not None and one.copy_of != group.kept_id:
@@ -386,12 +386,12 @@ def _beginning(text: str) -> str:
 
 
 def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
-    from pipeline_assets.build.rows.source_row import listing_of, place_told
+    from pipeline_assets.build.rows.source_row import find_listing, format_place
 
     one, meta = member.decision, document.meta
     try:
-        row = listing_of(lineage, member.corpus, one.source).row(meta.source_file, meta.source_row)
-        place = f"{row.file} {place_told(row)}"
+        row = find_listing(lineage, member.corpus, one.source).row(meta.source_file, meta.source_row)
+        place = f"{row.file} {format_place(row)}"
     except InputError:  # what the corpus was made from is gone
         place = f"{one.shard} row {one.row:,}"
     return f"{one.doc_id}  ({one.source}, {place})".translate(IN_ONE_LINE)

@@ -15,21 +15,21 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_targets
-from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below
+from pipeline_assets.commands.inputs import folder_named, folder_or_commit, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import aligned, as_command, tell
+from pipeline_assets.commands.terminal import aligned, as_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
-from pipeline_assets.corpus.scoring.scores import scored_words
+from pipeline_assets.corpus.scoring.scores import scored_summary
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import root_of
+from pipeline_assets.spine.lineage import find_data_root
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
-from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, work_of
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, made_of_scores, scored_splits
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
@@ -54,7 +54,7 @@ def score(
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
     build = build.at_place()
-    run, elsewhere = build.run, build.run.elsewhere
+    run, elsewhere = build.run, build.run.remote_launcher
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]
@@ -65,28 +65,28 @@ def score(
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
     goals = [
-        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": one}, name, build).goals()
+        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": one}, name, build).final_targets()
         for one, name in zip(models, names, strict=True)
     ]
     scored = [[target for target in targets if target.kind == NLL_SCORES.name] for targets in goals]
     if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
-        _tell_work([target for targets in scored for target in targets], run)
+        _print_work([target for targets in scored for target in targets], run)
     if dry_run:
         return
     for targets in goals:
         build.targets(targets, _lines)
     if against is not None:
-        tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
+        print_lines(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
-    tell(["", "to choose training subsets:", "  " + as_command("nemotron", "subsets", "--in-dir", run.root / folders,
-          "--out-dir", run.root)])  # fmt: skip
+    command = as_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
+    print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
 def percentiles(in_dir: Scores, build: Build) -> None:
     """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     scores = given_scores(in_dir)
     build = build.at_place()
-    build.targets(made_of_scores(_recipe_of(scores), scores, None), _lines)
+    build.targets(made_of_scores(_recipe_name(scores), scores, None), _lines)
 
 
 def subsets(
@@ -96,12 +96,14 @@ def subsets(
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
-    recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
+    recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = given_scores(in_dir)
-    [_, target] = made_of_scores(_recipe_of(scores), scores, recipe)
+    [_, target] = made_of_scores(_recipe_name(scores), scores, recipe)
     build = build.at_place()
     made = build_targets([target], build.run, build.strict, _subset_lines)
-    tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
+    print_lines(
+        ["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)]
+    )
 
 
 def _subset_lines(made: Artifact) -> Iterator[str]:
@@ -125,13 +127,13 @@ def given_scores(folder: Path) -> list[Target]:
     return scores
 
 
-def _recipe_of(scores: Sequence[Target]) -> str:
+def _recipe_name(scores: Sequence[Target]) -> str:
     return "-".join(sorted({one.name.partition("/")[0] for one in scores}))
 
 
 def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    found = folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
+    found = folder_or_commit(run.require_hub("a model").for_models(), model, option, revision)
     return found if "path" in found else {"name": model, **found}
 
 
@@ -139,40 +141,40 @@ def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
 ) -> NemotronRecipe:
     """Write the recipe that scores pools: sealed ones of the data root are upstream, others are pinned by file."""
-    ScoringSection.of(scoring, "the command")  # refuses an option before anything is read
+    ScoringSection.from_mapping(scoring, "the command")  # refuses an option before anything is read
     folder, run = folder_named(pool, "--pool"), build.run
     sealed = {} if folder is None or subdir else sealed_below(folder, CANDIDATE_POOLS)
-    if sealed and all(root_of(one.folder) == run.root for one in sealed.values()):
+    if sealed and all(find_data_root(one.folder) == run.root for one in sealed.values()):
         pools: Content = {"sealed_pools": [_sealed_section(one, run.root) for one in sealed.values()]}
         names = sorted({one.name.partition("/")[0] for one in sealed.values()})
         names = [str(one.partition) for one in sealed.values()] if len(sealed) == 1 else names
     else:
         places = [str(one.folder) for one in sealed.values()] or [pool]
-        pools = {"datasets": [pools_section(place, revision, run.hub_for("pools"), subdir) for place in places]}
+        pools = {"datasets": [pools_section(place, revision, run.require_hub("pools"), subdir) for place in places]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
-    name = "-".join(["score", *map(name_of, [*names, model])])
+    name = "-".join(["score", *map(slugify, [*names, model])])
     recipe, _ = build.write(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
-    tell(recipe.remarks(), err=True)
+    print_lines(recipe.warnings(), err=True)
     return recipe
 
 
-def _tell_work(scores: Sequence[Target], run: Run) -> None:
+def _print_work(scores: Sequence[Target], run: Run) -> None:
     """Build the inputs of scores, and print what the scores that are not sealed would take."""
     for _ in run_targets(upstream_first([above for one in scores for above in one.upstream]), run):
         pass
     works = []
-    for target in (target for target in scores if not target.is_sealed(run.root)):
+    for target in (target for target in scores if not target.matches_recipe(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
-            works.append(work_of(target, run, BuildFolder(Path(scratch))))
-    tell(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)
-    if run.elsewhere is not None:
-        for line in run.elsewhere.words(works):
-            tell([line])
+            works.append(estimate_work(target, run, StagingView(Path(scratch))))
+    print_lines(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)
+    if run.remote_launcher is not None:
+        for line in run.remote_launcher.words(works):
+            print_lines([line])
 
 
 def _lines(made: Artifact) -> Iterator[str]:
     if made.manifest.kind == NLL_SCORES.name:
-        yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
+        yield f"{made.folder}  {scored_summary(made.manifest.identity.counts)}"
     elif made.manifest.kind == SCORE_REPORT.name:
         rows = preview(made)
         yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
@@ -217,8 +219,8 @@ def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[st
     from pipeline_assets.corpus.scoring.score_gap import score_gap
 
     with tempfile.TemporaryDirectory() as scratch:
-        folder = BuildFolder(Path(scratch))
+        folder = StagingView(Path(scratch))
         with scored_splits(first, run, folder) as one, scored_splits(second, run, folder) as other:
             gap = score_gap(one, other)
             rows = gap.rows()
-            return [*aligned(rows, range(1, len(rows[0]))), *gap.remarks()]
+            return [*aligned(rows, range(1, len(rows[0]))), *gap.warnings()]

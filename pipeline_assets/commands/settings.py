@@ -49,7 +49,7 @@ def apply(given: Mapping[str, Any]) -> None:
             os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
 
 
-def parameters_of(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
+def click_parameters(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command that are the fields of a dataclass."""
     hints = get_type_hints(fields_of, include_extras=True)
     for field in dataclasses.fields(fields_of):

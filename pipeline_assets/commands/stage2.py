@@ -15,16 +15,16 @@ from pipeline_assets.build.rows.export import refuse_folder, write_ndjsonl, writ
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.inputs import hub_source, name_of, resolved
+from pipeline_assets.commands.inputs import hub_source, resolved, slugify
 from pipeline_assets.commands.options import Content, Section, Sets
-from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
+from pipeline_assets.commands.terminal import Root, log_to_stderr, naming, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
 from pipeline_assets.corpus.shards.mixture_views import train_config as config_of
-from pipeline_assets.corpus.shards.shard_corpus import GivenTokenizer
+from pipeline_assets.corpus.shards.shard_corpus import ExternalTokenizer
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
@@ -48,7 +48,7 @@ _STATISTICS = ".json"
 
 def _hub_section(dataset: str, said: Content, run: Run, output: Path | None) -> Content:
     """Return the section of a source, named by the file that its rows are written to, else by the dataset."""
-    hub, tag, config = run.hub_for("a dataset"), said.get("license_tag"), said.get("config", "default")
+    hub, tag, config = run.require_hub("a dataset"), said.get("license_tag"), said.get("config", "default")
     tag = None if tag is None else licence_table().tag_named(tag, "--license")
     commit, column = resolved(hub, dataset, said["revision"]), said["columns"]["text"]
     section = hub_source(hub, dataset, config, commit, said["amount"], (), "1", said["split"], column)
@@ -56,7 +56,7 @@ def _hub_section(dataset: str, said: Content, run: Run, output: Path | None) -> 
         section["license_tag"] = tag
     elif section["license_tag"] == UNKNOWN:
         del section["license_tag"]  # the recipe then needs a column
-    return section if output is None else section | {"source": name_of(plain_stem(output.name))}
+    return section if output is None else section | {"source": slugify(plain_stem(output.name))}
 
 
 def raw(
@@ -70,9 +70,11 @@ def raw(
     if output is not None:
         refuse_folder(output)
     made = _build_source(build, "raw", _hub_section(dataset, said, build.run, output), RAW_CORPUS.name)
-    tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
+    print_lines(
+        [str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))]
+    )
     if output is not None:
-        tell([f"{output}: {counted(write_ndjsonl(made, output), 'document')}"])
+        print_lines([f"{output}: {pluralize(write_ndjsonl(made, output), 'document')}"])
 
 
 def filter(
@@ -106,9 +108,9 @@ def filter(
     filters = {"windows": {}, "length": length, "language": language}
     section = _hub_section(dataset, said, build.run, output_path) | {"filters": filters}
     made = _build_source(build, "filter", section, FILTERED.name)
-    tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
-    tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
-    tell([f"  a recipe reads it by {{kind: local, files: [{output_path.name}], text_unit: line}}"])
+    print_lines([str(made.folder), f"  {made.manifest.identity.ledger}"])
+    print_lines([f"{output_path}: {pluralize(write_txt(made, output_path), 'document')}"])
+    print_lines([f"  a recipe reads it by {{kind: local, files: [{output_path.name}], text_unit: line}}"])
 
 
 def _build_source(build: Build, step: str, section: Content, kind: str) -> Artifact:
@@ -135,18 +137,18 @@ def train(
         raise UsageError("it trains no tokenizer", path, "give a recipe whose `tokenizer` is of kind `trained`")
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
-        run = replace(run, earlier=recipe)
+        run = replace(run, previous_recipe=recipe)
         recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, build)
     with naming(path):
         made = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, build.strict)
     decisions = made.manifest.identity.decisions
-    tell([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
+    print_lines([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:
         make_folder(output_dir.absolute())
         vocabulary = decisions["model"].replace(".model", ".vocab")
         for name in (decisions["model"], vocabulary, CHECKSUM, FIGURES):
             write_durably(output_dir / name, made.path(name).read_bytes())
-            tell([str(output_dir / name)])
+            print_lines([str(output_dir / name)])
     _write_statistics(log_file, {"recipe": recipe.name, **json.loads(made.path(FIGURES).read_bytes())})
 
 
@@ -179,8 +181,8 @@ def process(
             "sha256": sha256,
             "end_of_document": END_OF_DOCUMENT,
         }
-        load_tokenizer(TokenizerFile(GivenTokenizer.of(given, tokenizer_path).file(), tokenizer_path))
-        run = replace(run, earlier=recipe)
+        load_tokenizer(TokenizerFile(ExternalTokenizer.from_mapping(given, tokenizer_path).file(), tokenizer_path))
+        run = replace(run, previous_recipe=recipe)
         recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", given, build)
     build_recipe(recipe, path, run, strict=build.strict)
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
@@ -199,7 +201,7 @@ def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
 
 def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
     path = recipe_path(manifest, root)
-    return Stage2Recipe.in_file(read_yaml(path), path, root), path
+    return Stage2Recipe.from_file_values(read_yaml(path), path, root), path
 
 
 def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
@@ -208,9 +210,9 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
     path = keep_recipe(found, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:
-            commit = run.hub_for("a dataset").resolve(dataset)
+            commit = run.require_hub("a dataset").resolve(dataset)
             pin_recipe(path, dataset, commit)
-            tell([f"{dataset} at {commit}"], err=True)
+            print_lines([f"{dataset} at {commit}"], err=True)
         except DeniedError:  # the build of this source fails with the reason
             pass
     return _read(str(path), run.root)
@@ -220,7 +222,7 @@ def _derived(path: Path, name: str, changes: Content, build: Build) -> tuple[Sta
     """Write a recipe like another with another tokenizer, or keys of its own changed."""
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
-    content |= {"name": name_of(name), "tokenizer": tokenizer | changes}
+    content |= {"name": slugify(name), "tokenizer": tokenizer | changes}
     if not tokenizer:  # a given one needs no corpora
         sharded = section_at(content, "shards", "sources")
         content["sources"] = [one for one in content["sources"] if one["source"] in sharded]
@@ -241,7 +243,7 @@ def _log_to(file: Path | None) -> None:
 def _write_statistics(file: Path | None, statistics: Content) -> None:
     if file is not None and file.suffix == _STATISTICS:
         write_durably(file, json.dumps(statistics, indent=1, ensure_ascii=False).encode() + b"\n")
-        tell([f"statistics {file}"], err=True)
+        print_lines([f"statistics {file}"], err=True)
 
 
 def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
@@ -258,8 +260,8 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
     write_durably(place.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
     page = f"Read again on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{taken.to_markdown()}"
     write_durably(place.with_suffix(".md"), page.encode())
-    tell([f"{one.corpus}: {one.file}: {one.reason}" for one in taken.differences], err=True)
-    tell([f"{place}.md", f"{place}.json", counted(len(taken.differences), "difference")])
+    print_lines([f"{one.corpus}: {one.file}: {one.reason}" for one in taken.differences], err=True)
+    print_lines([f"{place}.md", f"{place}.json", pluralize(len(taken.differences), "difference")])
     return not taken.differences
 
 
@@ -277,11 +279,11 @@ def docs(output: Annotated[Path, typer.Option(help="The page.")] = _PAGE) -> Non
     ours = [recipe for recipe in recipes if recipe["system"] == "stage2"]
     make_folder(output.absolute().parent)
     write_durably(output, mixture_page(ours, PROJECT_RECIPES.parent / "stage2", licence_table()).encode())
-    tell([str(output)])
+    print_lines([str(output)])
 
 
 def train_config(manifest: RecipeOf, data: Root = Path("data")) -> None:
     """Example: corpusmill stage2 train-config refinedweb_mixture --data out"""
     recipe, path = _read(manifest, data)
     folders, weights = _shard_folders(recipe, path, data), recipe.shards.sources if recipe.shards else {}
-    tell([config_of(folders, weights, data).rstrip("\n")])
+    print_lines([config_of(folders, weights, data).rstrip("\n")])

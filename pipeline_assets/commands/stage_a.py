@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.build.files import keep_recipe
-from pipeline_assets.build.run import hub_of
+from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, name_of, resolved
-from pipeline_assets.commands.lines import lines_of
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolved, slugify
+from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, Sets
-from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
+from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
-from pipeline_assets.corpus.readers.stackexchange.archive import site_of
+from pipeline_assets.corpus.readers.stackexchange.archive import site_host
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
@@ -53,7 +53,7 @@ def hf_configs(
 ) -> bool:
     """Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng"""
     log_to_stderr()
-    hub, (repo, _) = hub_of(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
+    hub, (repo, _) = open_hub(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
@@ -63,7 +63,7 @@ def hf_configs(
         found = [config for config in found if contains.lower() in config.name.lower()]
         trapped = [config.name for config in found if config.language != contains.lower()]
         if trapped:
-            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {first_of(trapped, 5)}"
+            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {join_first(trapped, 5)}"
             echo(f"warning: {what}; use --lang", err=True)
     rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
     if not as_json:
@@ -80,7 +80,7 @@ def hf_stream(
     build: Build,
 ) -> None:
     """Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out"""
-    hub, config = hub_of(build.out_dir.absolute(), os.environ), said.get("config")
+    hub, config = open_hub(build.out_dir.absolute(), os.environ), said.get("config")
     sections = []
     for name in source:
         repo, default = _known(name, "--source")
@@ -106,7 +106,7 @@ def ingest_manifest(
     path = recipe_path(manifest, build.out_dir)
     recipe = StageARecipe.read(path)
     path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
-    tell([f"recipe {path}"], err=True)
+    print_lines([f"recipe {path}"], err=True)
     build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_lines)
 
 
@@ -121,7 +121,7 @@ def ingest_wikipedia(
         raise UsageError(what, "stage-a ingest-wikipedia", "give the dump's date, which tells its licence, or that")
     if said["dump_date"] is None and said["license_tag"] is None:
         said["license_tag"] = UNKNOWN
-        tell(["warning: the licence is unknown: neither --dump-date nor --license is given"], err=True)
+        print_lines(["warning: the licence is unknown: neither --dump-date nor --license is given"], err=True)
     _build_sources(build, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said])
 
 
@@ -133,7 +133,7 @@ def ingest_stackexchange(
     """Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out"""
     sections = []
     for file in list_files(*folder_and_patterns(input, "Posts.xml")):
-        host = site_of(file.path)
+        host = site_host(file.path)
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
         sections.append(section | {"source": host, "host": host} | said)
     _build_sources(build, "stackexchange", sections)
@@ -145,20 +145,20 @@ def normalize(input: Inputs, said: Annotated[Content, Section(LocalSource)], bui
     section["license_tag"] = licence_table().tag_named(said["license_tag"], "--license")
     normalized = build.out_dir.absolute() / NORMALIZED_DIR / said["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
-        _tell_normalized(open_artifact(normalized), section)
+        _print_normalized(open_artifact(normalized), section)
         return
     _build_sources(build, said["source"], [section])
 
 
-def _tell_normalized(source: Artifact, section: Content) -> None:
+def _print_normalized(source: Artifact, section: Content) -> None:
     """Print a source whose own documents are the input, as after `hf-stream`: nothing is to be built."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):
             what = f"the documents are sealed with {recipe.get(key)!r}, got {section[key]!r}"
             raise UsageError(what, option, f"give {option} {recipe.get(key)}, or --source another name")
-    tell([f"{source.folder} is normalised already"], err=True)
-    tell(_lines(source))
+    print_lines([f"{source.folder} is normalised already"], err=True)
+    print_lines(_lines(source))
 
 
 def filter(
@@ -174,7 +174,7 @@ def filter(
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
         raise UsageError("nothing is normalised there", normalized, fix)
     content = read_yaml(filters, "filter file")
-    FilterRecipe.of(content, filters)
+    FilterRecipe.from_mapping(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
     _build_sources(build, f"filter-{filters.stem}", sections, "filtered", said["refuse_licences"])
 
@@ -182,11 +182,11 @@ def filter(
 def _build_sources(
     build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
-    build.recipe(StageARecipe, recipe_of_sources(name_of(name), sections, up_to, refused), _lines)
+    build.recipe(StageARecipe, recipe_of_sources(slugify(name), sections, up_to, refused), _lines)
 
 
 def _lines(made: Artifact) -> Iterator[str]:
-    yield from lines_of(made)
+    yield from artifact_lines(made)
     if made.manifest.kind == NORMALIZED.name:
         yield f"  {group_manifest(made.folder)}"
 

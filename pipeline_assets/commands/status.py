@@ -26,7 +26,7 @@ class KnownRecipe:
     path: Path
     root: Path
     targets: Sequence[Target]
-    held: Sequence[inventory.ArtifactStatus]
+    locked: Sequence[inventory.ArtifactStatus]
     error: str | None = None
 
     @classmethod
@@ -55,7 +55,7 @@ class KnownRecipe:
         meant to build here, if something of it is here, or if it can't be read.
         """
         is_own = self.path.parent == self.root / "recipes"
-        return is_own or self.error is not None or any(one.sealed != "missing" or one.unfinished for one in self.held)
+        return is_own or self.error is not None or any(one.sealed != "missing" or one.unfinished for one in self.locked)
 
     def again(self, holding: inventory.ArtifactStatus) -> str:
         """The command that goes on with it or mends it; what another recipe sealed is only replaced when asked to."""
@@ -87,7 +87,7 @@ def status(
         "data": data,
         "recipes": [
             {"recipe": one.name, "path": one.path, "error": one.error}
-            | {"artifacts": [_holding_json(holding, one) for holding in one.held]}
+            | {"artifacts": [_holding_json(holding, one) for holding in one.locked]}
             for one in known
         ],
         "untouched": untouched,
@@ -102,25 +102,25 @@ def status(
         names = ", ".join(untouched)
         lines.append(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
     terminal.answer(as_json, content, lines)
-    needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in one.held)
+    needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in one.locked)
     return not (needs_work or any(one.error for one in known))
 
 
 def _status_lines(known: Sequence[KnownRecipe], others: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
-    cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.held]
+    cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.locked]
     cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
     rows = iter(terminal.aligned(cells, numbers=(2, 3, 4)))
     for one in known:
         yield f"{one.name}  {one.path}"
         if one.error:
             yield f"{_GAP}can't be read: {one.error}"
-        for holding in one.held:
+        for holding in one.locked:
             yield _GAP + next(rows)
             words = _reason(holding, one)
             if words:
                 yield f"{_GAP * 2}{words}"
             for check in holding.checks:
-                if not (check.passed or check.holds_back):
+                if not (check.passed or check.is_blocking_failure):
                     yield f"{_GAP * 2}{check.name} warns: {check.because}"
     if others:
         yield "no recipe asks for these" + (", of those that can be read" if any(one.error for one in known) else "")
@@ -157,7 +157,7 @@ def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None
     return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
 
 
-def _builder_words(unfinished: inventory.Unfinished) -> str:
+def _builder_words(unfinished: inventory.PartialBuild) -> str:
     builder = unfinished.builder
     if builder is None:
         return f"left {terminal.ago(unfinished.last_write)} ago"

@@ -60,12 +60,12 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
     Raises:
         UsageError: there is none of them, or no such folder.
     """
-    from pipeline_assets.spine.artifact import sealed_manifest
-    from pipeline_assets.spine.lineage import root_of
+    from pipeline_assets.spine.artifact import require_manifest
+    from pipeline_assets.spine.lineage import find_data_root
 
-    root = typed or (root_of(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
+    root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
-        sealed_manifest(folder)  # what is no artifact isn't told to have no data root
+        require_manifest(folder)  # what is no artifact isn't told to have no data root
         raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
     return existing_root(Path(root or "data"))
 
@@ -82,10 +82,10 @@ def existing_root(root: Path) -> Path:
     raise UsageError(what, root, "give the data root with --data")
 
 
-def tell(lines: Iterable[Line], err: bool = False) -> None:
+def print_lines(lines: Iterable[Line], err: bool = False) -> None:
     """Prints them, each once it is there; on a terminal what they begin with is coloured, if it is a state."""
     for line in lines:
-        echo(painted(line) if isinstance(line, str) else line, err=err)
+        echo(color_state(line) if isinstance(line, str) else line, err=err)
 
 
 def echo(line: Line, err: bool = False) -> None:
@@ -100,7 +100,7 @@ def echo(line: Line, err: bool = False) -> None:
         typer.echo(shown, err=err, color=False if is_plain else None)
 
 
-def painted(line: str) -> Line:
+def color_state(line: str) -> Line:
     """The line, its first word in the colour of what it says."""
     found = _FIRST_WORD.match(line)
     colour = _COLOURS.get(found[2]) if found is not None else None
@@ -117,7 +117,7 @@ def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
         import msgspec
 
         lines = [json.dumps(msgspec.to_builtins(content, enc_hook=str), indent=1)]
-    tell(lines)
+    print_lines(lines)
 
 
 def as_bytes(count: float) -> str:
@@ -137,12 +137,12 @@ def ago(then: datetime.datetime) -> str:
     return f"{seconds} s"
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """`1 file`, `1,200 files`."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def join_first(names: Sequence[str], most: int) -> str:
     """The first of them, in one line."""
     return ", ".join(names[:most]) + ", …" * (len(names) > most)
 

@@ -10,14 +10,14 @@ import typer
 
 from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import Artifact, mending
+from pipeline_assets.spine.artifact import Artifact, repair_command
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.rehash import HashTask
 from pipeline_assets.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.pins.raw_pin import HeldOfFolders
+    from pipeline_assets.build.pins.raw_pin import SourceFolderCheck
     from pipeline_assets.trust.result import Verification
 
 _SHOWN_FINDINGS = 50
@@ -36,15 +36,15 @@ def verify(
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
     from pipeline_assets.trust.result import Sample, Scope
     from pipeline_assets.trust.result import as_json as report_of
-    from pipeline_assets.trust.verify import hold, look_at_chain
+    from pipeline_assets.trust.verify import read_and_check, scan_chain
 
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()
-    found = look_at_chain(folder, Scope(root, drawn, content, WORKERS.of(os.environ), LOG_EVERY.of(os.environ)))
-    hold(found)
+    found = scan_chain(folder, Scope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ)))
+    read_and_check(found)
     report = None
     if as_json:
         provenance = Stopwatch().provenance({})
@@ -65,10 +65,10 @@ def _lines(found: "Verification") -> Iterator[str]:
         )
     if found.hub is not None and found.hub.listed:
         hub = found.hub
-        read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
+        read = len(hub.whole) + len(hub.in_part) + len(hub.unavailable)
         yield (
             f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
-            f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
+            f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.unavailable):,} files"
         )
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
@@ -83,23 +83,23 @@ def _mending_lines(found: "Verification") -> Iterator[str]:
     damaged = {finding.where for finding in found.findings}
     for artifact in found.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to mend it: {mending(artifact.folder)}"
+            yield f"to mend it: {repair_command(artifact.folder)}"
 
 
 def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...]:
     digest = artifact.manifest.digest
     tasks = [task for task in found.tasks if task.owner == digest]
-    read = [task for task in tasks if found.state_of(task) != "not_read"]
+    read = [task for task in tasks if found.artifact_state(task) != "not_read"]
     word = "DAMAGED" if found.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
 
 
-def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
-    changed, not_here = len(sources.findings), len(sources.not_here)
-    as_they_were = [task for task in sources.tasks if found.state_of(task) != "damaged"]
-    gone = f", {', '.join(map(str, sources.gone))} is gone" if sources.gone else ""
+def _sources_line(found: "Verification", sources: "SourceFolderCheck") -> str:
+    changed, not_here = len(sources.findings), len(sources.unavailable)
+    as_they_were = [task for task in sources.tasks if found.artifact_state(task) != "damaged"]
+    gone = f", {', '.join(map(str, sources.missing))} is gone" if sources.missing else ""
     return (
         f"source files: of {sources.listed:,} files read, {len(as_they_were):,} are here "
         f"({_hashed_words(as_they_were, found)}), {changed:,} changed; not here: {not_here:,} files{gone}"
@@ -108,7 +108,7 @@ def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
 
 def _hashed_words(tasks: Sequence[HashTask], found: "Verification") -> str:
     size = sum(task.bytes for task in tasks)
-    hashed = sum(task.bytes for task in tasks if found.state_of(task) != "not_read")
+    hashed = sum(task.bytes for task in tasks if found.artifact_state(task) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
@@ -123,12 +123,12 @@ def _content_words(found: "Verification") -> str:
 
 
 def _summary(found: "Verification") -> str:
-    files, size = len(found.tasks) + found.out_of_place, found.bytes_held
+    files, size = len(found.tasks) + found.out_of_place, found.bytes_checked
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
     missing = len(found.chain.missing)
     rest = _content_words(found)
     rest += f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
-    held = f"{len(found.as_sealed):,} of {files:,} files are as they were sealed, {size:,} bytes"
+    held = f"{len(found.sealed_target):,} of {files:,} files are as they were sealed, {size:,} bytes"
     if found.scope.sample is None or not found.unread:
         return f"{word}: {held}{rest}"
     held += "; of all others, names and sizes only"
@@ -138,7 +138,7 @@ def _summary(found: "Verification") -> str:
 def _left_out_lines(found: "Verification") -> Iterator[str]:
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):
-        left_out = [task for task in part if found.state_of(task) == "not_read"]
+        left_out = [task for task in part if found.artifact_state(task) == "not_read"]
         if left_out:
             size = sum(task.bytes for task in left_out)
             words.append(f"{len(left_out):,} of {len(part):,} {name}, {size:,} bytes")

@@ -85,14 +85,14 @@ def inner(function: F) -> F:
     return cast(F, numba.njit(**_INNER)(function))
 
 
-def inlined(function: F) -> F:
+def always_inline(function: F) -> F:
     """As `inner`, and never called: an array is seven numbers to pass, which in a hot loop take longer than a small
     function.
     """
     return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
-def eight_bytes_at_each(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """The eight bytes that begin at each byte but the last seven, as numbers that kernels compare and search at once: a
     view, not a copy.
     """

@@ -19,11 +19,11 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 CONVERTED = f"{WORK}/converted"
 IDS = f"{WORK}/ids"
@@ -45,7 +45,7 @@ class ShardWriter:
             `nul_characters_removed`, and the caller's own counts.
     """
 
-    def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
+    def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
         self._sizes = DocumentSizes()
         self._names = (
@@ -160,7 +160,7 @@ def publish(
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in rewritten])
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in rewritten])
     again = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
     return [_linked(shard, building) if shard.repeats is None else next(again) for shard in shards]
 
@@ -183,14 +183,14 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
     return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS))
 
 
-def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
+def _linked(shard: ConvertedShard, folder: StagingView) -> Receipt:
     """The shard as it is, under its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     return Receipt([shard.converted.files[0].linked(name, folder)], shard.converted.counts)
 
 
 def publish_shard(
-    shard: ConvertedShard, window: Window, folder: BuildFolder, derive_id: DeriveId, zstd_level: int
+    shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
     """The shard written again, under its final name: a repeated source id is rejected, a repeated derived id numbered
     `#2`, `#3`.
@@ -209,13 +209,15 @@ def publish_shard(
         for block in read_line_blocks(shard.file):
             lines = block.splitlines(keepends=True)
             of_block, kept = list(itertools.islice(times, len(lines))), []
-            for row, line in window.of(lines, first_row):
+            for row, line in window.enumerate_rows(lines, first_row):
                 verdict = _publish_line(line, row, of_block[row - first_row], shard, window, derive_id)
                 if isinstance(verdict, Reject):
                     rejects.write_lines(_encoder.encode(verdict) + b"\n", 1)
                     counts[rejected_key(verdict.reason)] += 1
                     counts["documents"] -= 1
-                    counts["bytes"] -= len(_decoder.decode(line).text.encode("utf-8")) if row not in window.fatal else 0
+                    counts["bytes"] -= (
+                        len(_decoder.decode(line).text.encode("utf-8")) if row not in window.poison_rows else 0
+                    )
                 else:
                     kept.append(verdict)
             first_row += len(lines)
@@ -227,7 +229,7 @@ def _publish_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
     """The line as it is published, or why it isn't; it is the nth of its id, or 0, the first."""
-    if row in window.fatal:
+    if row in window.poison_rows:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if not nth:
         return line
@@ -253,7 +255,7 @@ def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
     """Counts with the ledger apart."""
     return {
-        "ledger": Ledger.of(counts).to_json(),
+        "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],
         "text_bytes": counts["bytes"],
         "nul_documents": counts.get("nul_documents", 0),

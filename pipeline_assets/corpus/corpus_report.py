@@ -12,33 +12,33 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.recipe import summary_of
+from pipeline_assets.corpus.decontamination.recipe import summarize
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards, shard_rows
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
-from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.lines import format_row
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.ledger import Ledger, Reject
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
 REPORT_STAGE = StageVersion("report", 9)
 ATTRIBUTION = "ATTRIBUTION"
-_REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
 
@@ -85,12 +85,12 @@ def report_on(
     """
     places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
-    of_all = [shard for corpus in corpora for shard in shards_of(corpus)]
+    of_all = [shard for corpus in corpora for shard in document_shards(corpus)]
     shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
     tokenizer = TokenizerFile(TokenizerRecipe(sha256=tokenizer_sha256), settings.vocabulary)
     warm_up = functools.partial(load_tables, tokenizer, 0)
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
     _refuse_shared_ids(building, of_sources, places)
@@ -101,7 +101,7 @@ def report_on(
         for source in by(profile, "source")
     }
     attribution = attribution_text(licences, tags)
-    report = report_of(profile, ledgers, licences, attribution)
+    report = build_report(profile, ledgers, licences, attribution)
     if deduplicated is not None:
         counts = deduplicated.manifest.identity.counts
         found = {name: counts[name] for name in ("by_source", "comparisons")}
@@ -111,10 +111,10 @@ def report_on(
     if decontaminated is not None:
         profile_kept = _profile(of_kept)
         kept = {"totals": _numbers(total(profile_kept)), "sources": _by(profile_kept, "source")}
-        report["decontamination"] = summary_of(decontaminated) | {"kept": kept}
+        report["decontamination"] = summarize(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
     if packed is not None:
-        report["packed"] = summary = plan_files.summary_of(packed)
+        report["packed"] = summary = plan_files.summarize_plan(packed)
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
     attributed = building.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
@@ -154,13 +154,13 @@ def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
 
 def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
     normalized, filtered = steps.normalized, steps.filtered
-    yield ledger_of(steps.source, "normalized", normalized.manifest.identity.ledger, _reject_examples(normalized))
+    yield total_ledger(steps.source, "normalized", normalized.manifest.identity.ledger, _reject_examples(normalized))
     if filtered is not None:
         examples = _dropped_examples(filtered, normalized)
-        yield ledger_of(steps.source, "filtered", filtered.manifest.identity.ledger, examples)
+        yield total_ledger(steps.source, "filtered", filtered.manifest.identity.ledger, examples)
 
 
-def ledger_of(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """Return what became of the rows of one source in one step, with examples of each reason."""
     return {
         "source": source,
@@ -181,7 +181,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     for reject in read_structs(normalized.path(REJECTS_FILE), Reject):
         examples = found.setdefault(reject.reason, [])
         if len(examples) < _EXAMPLES:
-            place = f"row {reject.row:,}" if is_hub else row_words(reject.file, reject.row, None)
+            place = f"row {reject.row:,}" if is_hub else format_row(reject.file, reject.row, None)
             examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
             if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
                 break
@@ -210,7 +210,7 @@ def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, lis
     }
 
 
-def report_of(
+def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
     """Return what `report.json` has of every corpus: numbers under their names, and licences with what they ask for."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile
+from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 RUN_IDS = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
@@ -114,7 +114,7 @@ def first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
     return None if first is None else FirstRepeat(*first, repeats)
 
 
-def write_repeats(paths: Sequence[Path], folder: BuildFolder) -> list[Path | None]:
+def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
     """The repeats of each shard as a work file, for `read_repeats`; None for a shard without any. A file that is there
     is written anew: it needn't outlive this process. Arguments as of `repeated_ids`.
     """
@@ -141,13 +141,13 @@ def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
     """
     for first in range(0, rows, _WINDOW_ROWS):
         times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
-        for block in _blocks_of(path):
+        for block in _pad_blocks(path):
             inside = block[(block["row"] >= first) & (block["row"] < first + len(times))]
             times[inside["row"] - first] = inside["times"]
         yield from times.tolist()
 
 
-def _blocks_of(path: Path | None) -> Iterator[NDArray[np.void]]:
+def _pad_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
     if path is None:
         return
     with open(path, "rb", buffering=0) as file:

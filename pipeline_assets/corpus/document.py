@@ -41,7 +41,9 @@ class Meta(msgspec.Struct, frozen=True):
     extra: str = "{}"
 
     @classmethod
-    def of(cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe") -> "Meta":
+    def from_mapping(
+        cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
+    ) -> "Meta":
         """What a row's columns say; those that have fields of their own leave `columns`."""
         named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
@@ -63,7 +65,7 @@ def _is_plain_text(value: object) -> bool:
 _meta_decoder = msgspec.json.Decoder(Meta)
 
 
-def columns_of(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
+def arrow_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
     """As `Meta.columns`, of a `meta` as it is written.
 
     Raises:
@@ -87,7 +89,7 @@ class Document(msgspec.Struct, frozen=True):
         domain: what kind of text.
         doc_id: the source's stable id, else `derived_doc_id`; unique in a corpus.
         license_tag: of the source.
-        created_at: as `moment_of` writes it.
+        created_at: as `parse_moment` writes it.
         meta: which row this was, and its other columns.
     """
 
@@ -129,7 +131,7 @@ class LicensedText(msgspec.Struct, frozen=True):
     license_tag: str
 
 
-def moment_of(value: str | float | datetime.date | None) -> str:
+def parse_moment(value: str | float | datetime.date | None) -> str:
     """A date as ISO 8601 in UTC, to the millisecond: `2013-05-18T05:48:54.000`. A time without a zone is taken for UTC,
     a day for its beginning; what isn't written as `2013-05-18`, with or without a time, is kept as text; "" where there
     is none.

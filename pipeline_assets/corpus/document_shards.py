@@ -53,9 +53,9 @@ def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20)
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
         lines = data.removesuffix(b"\n").split(b"\n")
-        inside = [Line(row, line) for row, line in window.of(lines, first)]
-        fatal = [row for row, _ in inside if row in window.fatal]
-        yield Block([one for one in inside if one.row not in window.fatal] if fatal else inside, fatal)
+        inside = [Line(row, line) for row, line in window.enumerate_rows(lines, first)]
+        fatal = [row for row, _ in inside if row in window.poison_rows]
+        yield Block([one for one in inside if one.row not in window.poison_rows] if fatal else inside, fatal)
         first += len(lines)
     if first != shard.rows:
         what = f"it has {first:,} rows, its manifest says {shard.rows:,}"
@@ -97,7 +97,7 @@ def shard_rows(corpus: Artifact) -> dict[str, int]:
     return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
 
 
-def shards_of(corpus: Artifact) -> list[DocumentShard]:
+def document_shards(corpus: Artifact) -> list[DocumentShard]:
     """The shards of a corpus, in manifest order."""
     return [
         DocumentShard(path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), path, corpus.path(path), rows)

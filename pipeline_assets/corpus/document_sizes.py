@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SIZES = "document_sizes"
@@ -74,6 +74,6 @@ def no_document_is_outsized(corpus: Artifact) -> Verdict:
     why = f"{of['doc_id']} ({of['file']}, {of['bytes']:,} bytes) is above 1 MB and 100 times the median of about "
     why += f"{of['median_bytes']:,} bytes"
     recipe = corpus.manifest.identity.recipe
-    if recipe.get("kind") == "local" and format_of(of["file"], recipe.get("text_endings", ())) == "text":
+    if recipe.get("kind") == "local" and detect_format(of["file"], recipe.get("text_endings", ())) == "text":
         why += "; if the file holds several documents, set `text_unit`"
     return Verdict(False, why, {"median_bytes": of["median_bytes"], "largest_bytes": of["bytes"]})

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import OwnFile
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"
@@ -50,7 +50,7 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...]
 
 
-_TABLE_FILE = OwnFile("licence table", 1 << 20, "correct that entry", list[Licence], may_be_link=True)
+_TABLE_FILE = MetadataFile("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LicenceTable:
     def __contains__(self, tag: str) -> bool:
         return tag in self._by_tag
 
-    def tag_of(self, value: str) -> str | None:
+    def match_tag(self, value: str) -> str | None:
         """The tag of a licence as somebody wrote it (`CC BY-SA 4.0`); None if the table has no such licence."""
         return self._by_spelling.get(_normal(value))
 
@@ -84,7 +84,7 @@ class LicenceTable:
         Raises:
             UsageError: there is none (names the nearest).
         """
-        tag = self.tag_of(value)
+        tag = self.match_tag(value)
         if tag is None:
             raise UsageError(f"there is no licence {value!r}", where, self.advice(value))
         return tag
@@ -100,7 +100,7 @@ class LicenceTable:
         """The tag of a licence that a source or its row says; a value that the table doesn't have is evidence of
         nothing.
         """
-        tag = self.tag_of(value)
+        tag = self.match_tag(value)
         return Licensed(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else Licensed(tag, evidence)
 
     def __len__(self) -> int:
@@ -109,11 +109,11 @@ class LicenceTable:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Of the spellings and their tags: what the tags of documents depend on."""
-        return sha256_of(self._by_spelling)
+        return canonical_sha256(self._by_spelling)
 
     def digest(self) -> str:
         """Of all that it says: what a report depends on."""
-        return sha256_of([msgspec.to_builtins(licence) for licence in self._by_tag.values()])
+        return canonical_sha256([msgspec.to_builtins(licence) for licence in self._by_tag.values()])
 
 
 @functools.cache
@@ -175,7 +175,7 @@ def _normal(value: str) -> str:
 
 def stated_tag(licence: str | None) -> str:
     """The tag of a licence as a row says it; `unknown` where it says none, or one that the table doesn't hold."""
-    return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
+    return UNKNOWN if licence is None else licence_table().match_tag(licence) or UNKNOWN
 
 
 def known_tag(tag: str) -> str:
@@ -184,7 +184,7 @@ def known_tag(tag: str) -> str:
     Raises:
         ValueError: there is none (names the nearest).
     """
-    known = licence_table().tag_of(tag)
+    known = licence_table().match_tag(tag)
     if known is None:
         raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
     return known
@@ -265,4 +265,4 @@ def _words_sha256(text: str) -> str:
 def licence_texts_fingerprint() -> str:
     """Of all that tags of texts depend on."""
     how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
-    return sha256_of([licence_table().fingerprint, how, _TEXTS])
+    return canonical_sha256([licence_table().fingerprint, how, _TEXTS])

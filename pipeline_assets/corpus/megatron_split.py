@@ -19,21 +19,27 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document_shards import DocumentShard
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, index_bytes, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.sampling import RULE, SPLITS, Split, describe_split, documents_that_fit, split_budget
-from pipeline_assets.corpus.tokens.encode import OTHER_SPLIT, DocumentTable, encode_shard, load_tables, or_by_oracle
+from pipeline_assets.corpus.tokens.encode import (
+    OTHER_SPLIT,
+    DocumentTable,
+    encode_shard,
+    load_tables,
+    with_oracle_fallback,
+)
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS, Driver, TokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile, write_durably
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import FileContent, StageVersion
-from pipeline_assets.spine.section import RecipePart, Share
+from pipeline_assets.spine.section import RecipeSection, Share
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 SPLIT_STAGE = StageVersion("megatron_split", 1)
@@ -52,7 +58,7 @@ _ID_BLOCK = 1 << 22
 _ONE_PER_CENT = 100
 
 
-class MegatronRecipe(RecipePart):
+class MegatronRecipe(RecipeSection):
     """How documents become token files.
 
     Attributes:
@@ -94,7 +100,7 @@ def build_split(
         DocumentShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
         for number, file in enumerate(shards)
     ]
-    receipts, files, lengths, cut = or_by_oracle(
+    receipts, files, lengths, cut = with_oracle_fallback(
         TokenizerFile(recipe.tokenizer, settings.vocabulary, driver),
         lambda tokenizer: _join(
             building, to_encode, budget, _encoded(building, to_encode, tokenizer, recipe, split, settings)
@@ -107,7 +113,7 @@ def build_split(
     return BuildResult(
         files=files,
         counts={
-            "ledger": Ledger(counts["rows"], len(lengths), dropped, Ledger.of(counts).rejected).to_json(),
+            "ledger": Ledger(counts["rows"], len(lengths), dropped, Ledger.from_counts(counts).rejected).to_json(),
             "documents": len(lengths),
             "tokens": tokens,
         },
@@ -145,7 +151,7 @@ def _encoded(
     )
     sizes = [shard.file.stat().st_size for shard in shards]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    settings = settings_for(building, settings, sizes)
+    settings = limit_workers(building, settings, sizes)
     return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, building, settings, warm_up)
 
 
@@ -196,7 +202,7 @@ def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> 
     table = DocumentTable(building.path(receipt.files[1].path))
     paths = repeated(shard.path, len(table.rows))
     return pa.Table.from_arrays(
-        [table.doc_ids, paths, column_of(table.rows), column_of(table.tokens)], schema=DOCUMENTS_SCHEMA
+        [table.doc_ids, paths, to_array(table.rows), to_array(table.tokens)], schema=DOCUMENTS_SCHEMA
     )
 
 
@@ -261,14 +267,14 @@ def token_budget_met(split: Artifact) -> Verdict:
         words += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
     words += "; leave such documents out by a rule, or change `token_budget`"
     lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
-    return Verdict(False, words, numbers, is_slight=missing <= lengths.max(initial=0))
+    return Verdict(False, words, numbers, is_minor=missing <= lengths.max(initial=0))
 
 
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     """The share of documents that the hash sent to valid lies in the binomial interval around the recipe's fraction."""
     ledger = _split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
-    documents = ledger.rows_in - ledger.all_rejected
+    documents = ledger.rows_in - ledger.total_rejected
     valid = documents - ledger.dropped.get("other_split", 0)
     margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
     low, high = documents * fraction - margin, documents * fraction + margin

@@ -13,7 +13,7 @@ import msgspec
 
 from pipeline_assets.corpus import plots
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.staging import BuildFolder, OutputFile
+from pipeline_assets.spine.staging import OutputFile, StagingView
 from pipeline_assets.spine.visible import VISIBLE
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ REPORT_JSON, REPORT_HTML = "report.json", "report.html"
 _DECIMALS = ("share", "efficiency", "fraction", "epochs")  # ends of keys whose values are decimals in texts
 
 
-def write_report(building: BuildFolder, report: object) -> OutputFile:
+def write_report(building: StagingView, report: object) -> OutputFile:
     """Write `report.json`, which has all that the page shows."""
     content = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
     return building.write(REPORT_JSON, content.encode() + b"\n")
 
 
-def write_page(building: BuildFolder, manifest: Manifest) -> OutputFile:
+def write_page(building: StagingView, manifest: Manifest) -> OutputFile:
     """Write `report.html`: `report.json` below the recipe, digest, date and command of the manifest."""
     report = json.loads(building.path(REPORT_JSON).read_bytes())
     return building.write(REPORT_HTML, render(report, manifest).encode())

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import DocumentShard, fatal_row, read_documents
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 LENGTH_BINS = 32
 _BLOCK_BYTES = 4 << 20
@@ -77,7 +77,7 @@ Profile = Mapping[Group, Counts]
 def profile_shard(
     shard: DocumentShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     tokenizer_sha256: str,
     vocabulary: Path | None = None,
 ) -> Receipt:
@@ -86,8 +86,8 @@ def profile_shard(
     Raises:
         InputError: a line that is no Document, or that kills the process: it would be missing from the counts.
     """
-    if window.fatal:
-        raise fatal_row(min(window.fatal), "counts", shard.file)
+    if window.poison_rows:
+        raise fatal_row(min(window.poison_rows), "counts", shard.file)
     encoder = load_encoder(tokenizer_sha256, vocabulary)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0

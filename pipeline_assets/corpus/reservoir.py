@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 
 T = TypeVar("T")
 Algorithm = Literal["classic", "es_weighted"]
@@ -19,7 +19,7 @@ _EXACT = decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN, Emin=-(10**9
 _ONE = Decimal(1)
 
 
-class Dice(msgspec.Struct):
+class SplitMix64(msgspec.Struct):
     """A seeded sequence of numbers of 64 bits, at its `thrown`-th."""
 
     start: int
@@ -51,12 +51,12 @@ class Reservoir(Generic[T]):
     enters if that is one of the k.
     """
 
-    def __init__(self, k: int, dice: Dice) -> None:
+    def __init__(self, k: int, dice: SplitMix64) -> None:
         self.k, self.dice = k, dice
         self.items: list[T] = []
         self._rows = self._place = 0
 
-    def is_turn(self, weight: float = 1.0) -> bool:
+    def is_selected(self, weight: float = 1.0) -> bool:
         """Check whether the next row may enter; if so, `put` or `refuse` comes next."""
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.dice.below(self._rows)
@@ -66,7 +66,7 @@ class Reservoir(Generic[T]):
         """Leave out the row whose turn it is, as though it had never come."""
         self._rows -= 1
 
-    def put(self, item: T, weight: float = 1.0) -> T | None:
+    def insert(self, item: T, weight: float = 1.0) -> T | None:
         """Take in the row whose turn it is, and return the one that it replaces, if any."""
         replaced = self.items[self._place : self._place + 1]
         self.items[self._place : self._place + 1] = [item]
@@ -81,12 +81,12 @@ class WeightedReservoir(Reservoir[T]):
     random in (0, 1), and the rows with the k largest keys are drawn.
     """
 
-    def __init__(self, k: int, dice: Dice) -> None:
+    def __init__(self, k: int, dice: SplitMix64) -> None:
         super().__init__(k, dice)
         self._keys: list[tuple[Decimal, int]] = []  # a heap of (log key, place in items)
         self._jump = 0.0  # weight that passes by before the next row enters
 
-    def is_turn(self, weight: float = 1.0) -> bool:
+    def is_selected(self, weight: float = 1.0) -> bool:
         if len(self.items) < self.k or self._jump <= weight:
             return True
         self._jump -= weight
@@ -95,13 +95,13 @@ class WeightedReservoir(Reservoir[T]):
     def refuse(self) -> None:
         """Leave out the row whose turn it is: the next that can enter has its turn."""
 
-    def put(self, item: T, weight: float = 1.0) -> T | None:
+    def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
         least, self._place = self._keys[0] if is_full else (None, len(self.items))
         bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))  # the least u that may enter
         u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.dice.fraction(), bound)
         key = _EXACT.divide(_EXACT.ln(u), w), self._place
-        replaced = super().put(item)
+        replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
             self._jump = float(_EXACT.divide(self.dice.log(), self._keys[0][0]))
@@ -110,5 +110,5 @@ class WeightedReservoir(Reservoir[T]):
 
 def new_reservoir(algorithm: Algorithm, k: int, seed: int) -> Reservoir[T]:
     """Return an empty reservoir for k rows; its dice begin at the sha256 of seed and algorithm."""
-    dice = Dice(int.from_bytes(rank(str(seed), "reservoir", algorithm)[:8], "big"))
+    dice = SplitMix64(int.from_bytes(seeded_rank(str(seed), "reservoir", algorithm)[:8], "big"))
     return (Reservoir if algorithm == "classic" else WeightedReservoir)(k, dice)

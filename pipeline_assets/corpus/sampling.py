@@ -15,7 +15,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FileContent, Manifest, StageVersion
-from pipeline_assets.spine.section import RecipePart, Share
+from pipeline_assets.spine.section import RecipeSection, Share
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -24,7 +24,7 @@ SELECTION_STAGE = StageVersion("text_selection", 2)
 _SHOWN_SHARDS = 5
 
 
-class SelectionRecipe(RecipePart):
+class SelectionRecipe(RecipeSection):
     """Which shards of the snapshot belong to the set, by patterns of their paths, in manifest order."""
 
     shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS}/*",)
@@ -106,11 +106,11 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
     """
     threshold = int(Fraction(valid_fraction) * 2**64)
 
-    def split_of(doc_id: str) -> Split:
+    def assign_split(doc_id: str) -> Split:
         digest = hashlib.sha256(doc_id.encode("utf-8")).digest()
         return "valid" if int.from_bytes(digest[:8], "big") < threshold else "train"
 
-    return split_of
+    return assign_split
 
 
 def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:

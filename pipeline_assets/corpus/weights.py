@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pydantic
 
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import Misfit
+from pipeline_assets.spine.section import RecipeError
 
 
 def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
@@ -46,9 +46,9 @@ def _wrong_sum(weights: Collection[str]) -> str | None:
     return None if total == 1 else f"the weights sum to {total:f}, not to 1"
 
 
-def weight_misfits(
+def check_recipe_weights(
     recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, of_all: bool
-) -> Iterator[Misfit]:
+) -> Iterator[RecipeError]:
     """Weights at a place of a recipe, as it was read, of no source, and a wrong sum of weights that aren't all in
     quotes: of others the section says it.
 
@@ -58,10 +58,10 @@ def weight_misfits(
     weights = section_at(recipe, *place)
     numbers = [*map(str, weights.values())]
     if numbers != [*weights.values()] and all(map(_is_above_zero, numbers)) and (wrong := _wrong_sum(numbers)):
-        yield Misfit(place, wrong, "correct them")
+        yield RecipeError(place, wrong, "correct them")
     for name in weights:
         if name not in sources:
-            yield Misfit((*place, name), f"{name} has a weight, and is no source", "correct it, or leave it out")
+            yield RecipeError((*place, name), f"{name} has a weight, and is no source", "correct it, or leave it out")
     for name in sources:
         if of_all and weights and name not in weights:
-            yield Misfit(place, f"source {name} has no weight", f"give it one, or leave out `{place[-1]}`")
+            yield RecipeError(place, f"source {name} has no weight", f"give it one, or leave out `{place[-1]}`")

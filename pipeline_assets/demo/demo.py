@@ -12,7 +12,16 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, as_command, counted, echo, log_to_stderr, tell
+from pipeline_assets.commands.terminal import (
+    VERBOSE,
+    Root,
+    Workers,
+    as_command,
+    echo,
+    log_to_stderr,
+    pluralize,
+    print_lines,
+)
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -44,7 +53,7 @@ def demo(
     workers: Workers = 2,
 ) -> None:
     """Example: corpusmill demo --data data/demo"""
-    Run.of(data, os.environ)  # refuses what is set and can't be used
+    Run.from_settings(data, os.environ)  # refuses what is set and can't be used
     log_to_stderr()
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
@@ -57,9 +66,9 @@ def demo(
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in asked) as hub:
         os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.variables())
         commits = hub.commits()
-        echo(f"{counted(len(commits), 'made dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
+        echo(f"{pluralize(len(commits), 'made dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in asked:
-            tell(_shown(system, data, commits, workers))
+            print_lines(_shown(system, data, commits, workers))
     for system in systems if only is None else ():
         for extra in missing[system]:
             echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
@@ -80,14 +89,14 @@ def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int)
     """
     made, proven, lines = _DEMOS[system]
     recipe, workers = made(root, commits), workers if system == "healing" else 0
-    outcomes = list(run_targets(recipe.targets(), Run.of(root, os.environ, workers=workers, replace=True)))
+    outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
-    yield from (f"{check.word} {check.name}: {check.because}" for check in checks if check.holds_back)
+    yield from (f"{check.word} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
     did = f"all {len(outcomes)} artifacts are current"
     if built := sum(not outcome.was_current for outcome in outcomes):
         passed = sum(check.passed for check in checks)
-        did = f"{counted(built, 'artifact')} built, {counted(passed, 'check')} passed"
-        did += f", {counted(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
+        did = f"{pluralize(built, 'artifact')} built, {pluralize(passed, 'check')} passed"
+        did += f", {pluralize(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
     folder = root / recipe.target(*proven).folder
     digest = open_artifact(folder).manifest.digest
     again = _rebuilt(root, folder, digest, 0 if workers else 1)
@@ -105,12 +114,12 @@ def _rebuilt(root: Path, folder: Path, digest: str, workers: int) -> str:
     before = shown.read_text().splitlines() if shown.exists() else []
     if digest in before:
         return "rebuilt before"
-    done = rebuild(folder, Run.of(root, os.environ, workers=workers), True)
+    done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), True)
     if not done.is_identical:
         fix = "type the command `corpusmill rebuild` to see why"
         raise InputError("the rebuild is not what was sealed", folder, fix)
     durable.write_durably(shown, "\n".join([*before, digest]).encode())
-    return f"rebuilt, {counted(workers, 'worker')}: all {len(done.outcomes)} identical"
+    return f"rebuilt, {pluralize(workers, 'worker')}: all {len(done.outcomes)} identical"
 
 
 def _split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:

@@ -42,7 +42,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Ask:
+class HubRequest:
     """What an answer depends on. HEAD asks as GET does; `parts` are the path's segments, which may hold slashes."""
 
     method: str
@@ -143,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if not is_loopback_host(self.headers, server.server_port):
             return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
-        ask = self._ask()
+        ask = self._handle()
         may_write = server.hub.may_write(ask)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         length = self._body_bytes(
@@ -180,10 +180,10 @@ class Handler(BaseHTTPRequestHandler):
             return None
         return int(length)
 
-    def _ask(self) -> Ask:
+    def _handle(self) -> HubRequest:
         """Return the request without its body."""
         raw_path, _, query = self.path.partition("?")
-        return Ask(
+        return HubRequest(
             method="GET" if self.command == "HEAD" else self.command,
             raw_path=raw_path,
             query={name: values[-1] for name, values in parse_qs(query).items()},

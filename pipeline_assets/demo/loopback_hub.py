@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, urlencode
 import typer
 
 from pipeline_assets.demo.loopback_files import is_folder
-from pipeline_assets.demo.loopback_http import Answer, Ask, Handler, Origin, OriginServer, Refused, json_answer
+from pipeline_assets.demo.loopback_http import Answer, Handler, HubRequest, Origin, OriginServer, Refused, json_answer
 from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -99,7 +99,7 @@ class LoopbackHub:
         """Folder of large files that no commit names yet."""
         return self.folder / OBJECTS
 
-    def may_write(self, ask: Ask) -> bool:
+    def may_write(self, ask: HubRequest) -> bool:
         """Check whether datasets may be changed here, and a request may change them."""
         return self._writes is not None and self._writes.may_write(ask)
 
@@ -125,7 +125,7 @@ class LoopbackHub:
                 found[repo.name if kind == "datasets" else f"{kind}/{repo.name}"] = repo.commit
         return found
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         """The answer to one request; pure but for reading the folder."""
         try:
             return self._answer_storage(ask) if origin == "storage" else self._answer_hub(ask)
@@ -136,7 +136,7 @@ class LoopbackHub:
         except OSError as error:  # a file went away or cannot be read
             return json_answer({"error": f"{type(error).__name__} while reading the repo"}, 500)
 
-    def _answer_hub(self, ask: Ask) -> Answer:
+    def _answer_hub(self, ask: HubRequest) -> Answer:
         match ask.parts:
             case ["api", "whoami-v2"] if ask.has_token:
                 return self._whoami(ask)
@@ -161,7 +161,7 @@ class LoopbackHub:
                 return self._resolve(ask, "models", self._repo(ask, "models", owner, name), revision, "/".join(path))
         raise Refused(404, "", "No such address")
 
-    def _answer_api(self, ask: Ask, kind: str, repo: Repo, rest: list[str]) -> Answer:
+    def _answer_api(self, ask: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Answer:
         writes = self._writes if kind == "datasets" else None  # models are read, and that is all
         match ask.method, rest:
             case "GET", [] | ["revision", _]:
@@ -181,14 +181,14 @@ class LoopbackHub:
                 return writes.commit(ask, repo)
         raise Refused(404, "", "No such address")
 
-    def _whoami(self, ask: Ask) -> Answer:
+    def _whoami(self, ask: HubRequest) -> Answer:
         owners = [USER] if self._writes is None else self._writes.owners()
         orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
         token = {"displayName": "token", "role": "write" if self.may_write(ask) else "read"}
         auth = {"type": "access_token", "accessToken": token}
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
-    def _tree(self, ask: Ask, repo: Repo, folder: str) -> Answer:
+    def _tree(self, ask: HubRequest, repo: Repo, folder: str) -> Answer:
         """One page of a folder, in path order; the cursor is the last path shown."""
         paths = repo.paths_below(folder, recursive=ask.query.get("recursive") == "true")
         if folder and not paths:
@@ -200,7 +200,7 @@ class LoopbackHub:
         query = urlencode({**ask.query, "cursor": rest[self.page_size - 1]})
         return json_answer(page, headers={"Link": f'<{self.endpoint}{ask.raw_path}?{query}>; rel="next"'})
 
-    def _resolve(self, ask: Ask, kind: str, repo: Repo, revision: str, path: str) -> Answer:
+    def _resolve(self, ask: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
         """A small file itself; for LFS a redirect that carries what the client wants to know of the content."""
         _check_content(ask, repo, revision)
         file = repo.files.get(path)
@@ -212,7 +212,7 @@ class LoopbackHub:
         linked = {"X-Linked-Etag": f'"{file.etag}"', "X-Linked-Size": str(file.size), "X-Repo-Commit": repo.commit}
         return Answer(302, {**linked, "Location": location})
 
-    def _answer_storage(self, ask: Ask) -> Answer:
+    def _answer_storage(self, ask: HubRequest) -> Answer:
         """Large files by digest, to whoever was given the address: no token gets here, as with a signed address."""
         match ask.method, ask.parts:
             case "PUT", ["upload", sha256] if self._writes is not None:
@@ -224,7 +224,7 @@ class LoopbackHub:
                     return _content_answer(file, ask.byte_range, repo.commit)
         raise Refused(404, "", "No such object")
 
-    def _repo(self, ask: Ask, kind: str, owner: str, name: str) -> Repo:
+    def _repo(self, ask: HubRequest, kind: str, owner: str, name: str) -> Repo:
         repo = self._find(kind, owner, name)
         if repo is None or (repo.is_private and not ask.has_token):
             raise _unknown_repo(ask)
@@ -255,14 +255,14 @@ def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
     return Answer(206, headers, file.source, start, end - start)
 
 
-def _unknown_repo(ask: Ask) -> Refused:
+def _unknown_repo(ask: HubRequest) -> Refused:
     """To strangers the hub does not tell a private repo from none at all."""
     if ask.has_token:
         return Refused(404, "RepoNotFound", "Repository not found")
     return Refused(401, "RepoNotFound", "Invalid username or password.")
 
 
-def _check_content(ask: Ask, repo: Repo, revision: str) -> None:
+def _check_content(ask: HubRequest, repo: Repo, revision: str) -> None:
     """What listing and reading ask for beyond the repo's information: a token where it is gated."""
     if repo.is_gated and not ask.has_token:
         raise Refused(403, "GatedRepo", "Access to this repo is restricted: ask for it, then give a token")
@@ -274,7 +274,7 @@ def _check_revision(repo: Repo, revision: str) -> None:
         raise Refused(404, "RevisionNotFound", "No such revision")
 
 
-def _paths_info(ask: Ask, repo: Repo) -> Answer:
+def _paths_info(ask: HubRequest, repo: Repo) -> Answer:
     """Files and folders among the paths asked for, in that order; unknown ones are left out."""
     form = parse_qs(ask.body.decode(errors="replace"))
     items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]

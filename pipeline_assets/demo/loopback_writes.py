@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, regular_file
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubRequest, Refused, json_answer
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
@@ -45,7 +45,7 @@ class HubWrites:
         self._token = token
         self._lock = threading.Lock()
 
-    def may_write(self, ask: Ask) -> bool:
+    def may_write(self, ask: HubRequest) -> bool:
         """Check whether a request has the token or a signed upload address.
 
         The address was signed with the token.
@@ -56,7 +56,7 @@ class HubWrites:
     def _signature(self, sha256: str) -> bytes:
         return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
 
-    def _check_writer(self, ask: Ask) -> None:
+    def _check_writer(self, ask: HubRequest) -> None:
         """Raise Refused if a request has no token, or one that may only read."""
         if not ask.has_token:
             raise Refused(401, "", "Invalid username or password.")
@@ -74,7 +74,7 @@ class HubWrites:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
 
-    def create(self, ask: Ask) -> Answer:
+    def create(self, ask: HubRequest) -> Answer:
         """Create an empty dataset repo."""
         self._check_writer(ask)
         asked = json.loads(ask.body)
@@ -99,7 +99,7 @@ class HubWrites:
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
         return json_answer(created)
 
-    def change_settings(self, ask: Ask, repo: Repo) -> Answer:
+    def change_settings(self, ask: HubRequest, repo: Repo) -> Answer:
         """Change whether a repo is gated or private."""
         self._check_writer(ask)
         asked = json.loads(ask.body)
@@ -112,7 +112,7 @@ class HubWrites:
                     os.unlink(mark, dir_fd=folder)
         return json_answer(asked)
 
-    def preupload(self, ask: Ask, repo: Repo) -> Answer:
+    def preupload(self, ask: HubRequest, repo: Repo) -> Answer:
         """Answer how each file is to be sent, and which content its path has now."""
         self._check_writer(ask)
         files: list[dict[str, object]] = []
@@ -123,7 +123,7 @@ class HubWrites:
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
         return json_answer({"files": files})
 
-    def offer(self, ask: Ask, repo: Repo, endpoint: str, storage: str) -> Answer:
+    def offer(self, ask: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
         """Answer an address for each large file that is not stored yet.
 
         Format: git-lfs, docs/api/batch.md.
@@ -139,7 +139,7 @@ class HubWrites:
             objects.append({**asked, **actions})
         return json_answer({"transfer": "basic", "objects": objects})
 
-    def keep(self, ask: Ask, sha256: str) -> Answer:
+    def keep(self, ask: HubRequest, sha256: str) -> Answer:
         """Store a large file, if it is the one that was announced."""
         if not self.may_write(ask):
             raise Refused(403, "", "The address of this upload is not signed")
@@ -148,7 +148,7 @@ class HubWrites:
         os.replace(ask.upload.name, sha256, src_dir_fd=ask.upload.folder, dst_dir_fd=ask.upload.folder)
         return Answer(200)
 
-    def confirm(self, ask: Ask) -> Answer:
+    def confirm(self, ask: HubRequest) -> Answer:
         """Check that a large file arrived in its size."""
         self._check_writer(ask)
         asked = json.loads(ask.body)
@@ -161,7 +161,7 @@ class HubWrites:
             state = regular_file(_fit_name(oid), objects)
         return None if state is None else state.st_size
 
-    def commit(self, ask: Ask, repo: Repo) -> Answer:
+    def commit(self, ask: HubRequest, repo: Repo) -> Answer:
         """Make a commit on the head.
 
         If the commit names a parent, the parent must be the head.

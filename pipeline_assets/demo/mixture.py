@@ -9,11 +9,11 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
+from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_mixture
-from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
@@ -23,18 +23,18 @@ def smoke(
     workers: Workers = 0,
 ) -> None:
     """Example: corpusmill stage2 smoke --out-dir out_stage2"""
-    run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     log_to_stderr()
     write_inputs(out_dir, "stage2")
     with LoopbackHub(out_dir / HUB_FOLDER) as hub:
         os.environ.update(hub.variables())
         recipe = made_mixture(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
-    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    done = f"{pluralize(built, 'artifact')} built" if built else "all was there, nothing built"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
     look: list[tuple[object, ...]] = [("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")]
     look += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
-    tell([*mixture_lines(recipe, out_dir), *closing_lines(done, look)])
+    print_lines([*mixture_lines(recipe, out_dir), *format_summary(done, look)])
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:

@@ -10,19 +10,19 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.build.files import write_recipe_of
+from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
-from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
-from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
+from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_name
 from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.scoring.recipe import device_here
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_pools
-from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
@@ -37,7 +37,7 @@ def smoke(
     ] = False,
 ) -> None:
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
-    run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     if score:
         device_here()  # without torch it refuses, before anything is built
     log_to_stderr()
@@ -50,12 +50,12 @@ def smoke(
             scored = scored_recipe(out_dir, recipe, run)
             built += sum(not outcome.was_current for outcome in run_targets(scored.targets(), run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
-    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    done = f"{pluralize(built, 'artifact')} built" if built else "all was there, nothing built"
     look: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]
     look += [("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)]
     of_subsets = [_subset_line(scored, out_dir)] if score else []
-    published = f"pools of {counted(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
-    tell([*pool_lines(recipe, out_dir), published, *of_subsets, *closing_lines(done, look)])
+    published = f"pools of {pluralize(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
+    print_lines([*pool_lines(recipe, out_dir), published, *of_subsets, *format_summary(done, look)])
 
 
 def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
@@ -63,7 +63,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
     table = [("dataset", "rows", "stay", "in pools", "pools")]
     for section in recipe.datasets:
         name = dataset_key(section.dataset)
-        of = [one for one in recipe.targets() if dataset_of(str(one.partition)) == name]
+        of = [one for one in recipe.targets() if dataset_name(str(one.partition)) == name]
         rows, stay = (_ledgers(root, of, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
@@ -75,9 +75,9 @@ def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRe
     """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
     write_made_model(root / "models" / "made")
     write_made_model(root / "models" / "other", seed=1)  # to be held against it
-    hub, publish = run.hub_for("pools"), published.publish
+    hub, publish = run.require_hub("pools"), published.publish
     assert publish is not None
-    repos = [str(publish.content_of(dataset_key(one.dataset))["repo"]) for one in published.datasets]
+    repos = [str(publish.recipe_content(dataset_key(one.dataset))["repo"]) for one in published.datasets]
     content = {
         "system": "nemotron",
         "name": SCORED_NAME,
@@ -85,7 +85,7 @@ def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRe
         "subsets": {},
         "datasets": [pools_section(repo, None, hub) for repo in repos],
     }
-    return write_recipe_of(NemotronRecipe, content, root, "nemotron smoke", True)[0]
+    return write_new_recipe(NemotronRecipe, content, root, "nemotron smoke", True)[0]
 
 
 def _subset_line(recipe: NemotronRecipe, root: Path) -> str:

@@ -21,7 +21,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, tell
+from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, print_lines
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
@@ -58,17 +58,19 @@ def smoke(
     workers: Workers = 0,
 ) -> None:
     """Example: corpusmill smoke --out-dir out"""
-    Run.of(out_dir, os.environ)  # refuses what is set and can't be used
+    Run.from_settings(out_dir, os.environ)  # refuses what is set and can't be used
     log_to_stderr()
     _take(out_dir)
     write_inputs(out_dir, "stage_a")
     hub_folder = out_dir / HUB_FOLDER
     recipe = made_stage_a(out_dir, LoopbackHub(hub_folder).commits())
     built = checks = 0
-    if not all(target.is_settled(out_dir) for target in recipe.targets()):
+    if not all(target.is_up_to_date(out_dir) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.variables())
-            for outcome in run_targets(recipe.targets(), Run.of(out_dir, os.environ, workers=workers, replace=True)):
+            for outcome in run_targets(
+                recipe.targets(), Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
+            ):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
     _publish(out_dir, recipe)
@@ -79,10 +81,10 @@ def smoke(
     first = open_packed(packed).segments(0)[0].doc_id
     look = [("verify", packed, "--upstream"), ("trace", packed, "--token", 0), ("peek", packed, "--row", 0)]
     look += [("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
-    tell([*step_lines(recipe, out_dir), "", *where, *closing_lines(done, look)])
+    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(done, look)])
 
 
-def closing_lines(done: str, look: Sequence[Sequence[object]]) -> list[str]:
+def format_summary(done: str, look: Sequence[Sequence[object]]) -> list[str]:
     """What a smoke run did, and the commands that look at it."""
     return ["", f"{done}; to look closer:", *(f"  {as_command(*words)}" for words in look)]
 

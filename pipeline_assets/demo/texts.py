@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from pipeline_assets.corpus.reservoir import Dice
+from pipeline_assets.corpus.reservoir import SplitMix64
 
 _VOCABULARY = """
 old, new, quiet, narrow, broad, distant, early, late, common, rare, bright, dark, heavy, light, northern, southern,
@@ -44,7 +44,7 @@ _FOREIGN = (
 _VOWELS = str.maketrans("aeiou", "éouia")
 
 
-class Draw(Dice):
+class Draw(SplitMix64):
     """SplitMix64 as a source of choices."""
 
     @classmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.files import stream_sha256
-from pipeline_assets.spine.manifest import lies_inside
+from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.staging import RECEIPTS, OutputFile, read_receipt
 
 _THREADS = 4  # sha256 lets the others run
@@ -30,13 +30,13 @@ def named_by_receipts(folder: Path) -> set[str]:
 
 def _kept_files(folder: Path, receipt_file: Path) -> set[str] | None:
     receipt = read_receipt(receipt_file)
-    if receipt is None or not all(_is_as_written(folder, file) for file in receipt.files):
+    if receipt is None or not all(_has_valid_hash(folder, file) for file in receipt.files):
         return None
     return {file.path for file in receipt.files}
 
 
-def _is_as_written(folder: Path, file: OutputFile) -> bool:
-    if not lies_inside(file.path):
+def _has_valid_hash(folder: Path, file: OutputFile) -> bool:
+    if not is_inside(file.path):
         return False
     try:
         descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -23,13 +23,13 @@ from pipeline_assets.spine.manifest import (
     LabelsOf,
     Manifest,
     StoredFile,
-    seal_holds,
+    is_seal_intact,
 )
 
-_UNSEALED = "it isn't the bytes that were sealed, though its identity is"
+_BROKEN_SEAL = "it isn't the bytes that were sealed, though its identity is"
 _STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
 # A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
-_REMEMBERED_BYTES = 1 << 16
+_CACHED_MANIFEST_BYTES = 1 << 16
 _parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 
@@ -48,13 +48,13 @@ class Artifact:
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = files.Promise(stored.sha256, "sealed with", mending(self.folder))
-        files.promise_file(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+        promise = files.ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
+        files.expect_hash(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
         """Manifests of the artifacts inside this one's folder that are its content."""
-        found = (read_manifest(self.folder / name) for name in members_of(self.manifest))
+        found = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in found if manifest is not None]
 
 
@@ -64,13 +64,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        data = MANIFEST_FILE.bytes_of(path)
+        data = MANIFEST_FILE.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
+    return (_parsed if len(data) <= _CACHED_MANIFEST_BYTES else Manifest.from_bytes)(data, path)
 
 
-def readable_manifest(folder: Path) -> Manifest | None:
+def try_read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a sealed folder; None where nothing that can be read is sealed."""
     try:
         return read_manifest(folder)
@@ -80,7 +80,7 @@ def readable_manifest(folder: Path) -> Manifest | None:
 
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Writes an artifact's manifest under another name, to the byte, where it isn't there yet."""
-    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
+    data = MANIFEST_FILE.read_raw(artifact.folder / FILE_NAME)
     if not copy.exists() or copy.read_bytes() != data:
         durable.make_folder(copy.parent)
         durable.write_durably(copy, data)
@@ -91,7 +91,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     since it looked. Raises InputError: nothing sealed there, another digest, or a file missing, of another size or no
     plain file; RetryableError: it was replaced while its sizes were looked at.
     """
-    with files.unreplaced(folder):
+    with files.forbid_replacement(folder):
         manifest = read_manifest(folder)
         if manifest is None:
             what = "nothing is sealed here (no manifest.json)"
@@ -113,7 +113,7 @@ class Damage:
     what: str
 
 
-def sealed_manifest(folder: Path) -> Manifest:
+def require_manifest(folder: Path) -> Manifest:
     """The manifest of a folder that should be an artifact. Raises UsageError: nothing is sealed there; InputError: the
     manifest itself was edited.
     """
@@ -133,12 +133,12 @@ def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[Stor
     labels of the kind. A folder that is an artifact inside this one is verified with it. Raises InputError: nothing is
     sealed there, or the manifest itself was edited.
     """
-    manifest = sealed_manifest(folder)
-    for item in present_files(folder, manifest, labels_of):
-        complaint = _hash_complaint(folder, item) if isinstance(item, StoredFile) else None
+    manifest = require_manifest(folder)
+    for item in scan_folder(folder, manifest, labels_of):
+        complaint = _hash_error(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, complaint) if complaint else item
-    for member, digest in members_of(manifest).items():
-        found = sealed_member(folder, member, digest)
+    for member, digest in member_digests(manifest).items():
+        found = read_member(folder, member, digest)
         if isinstance(found, Damage):
             yield found
             continue
@@ -146,7 +146,7 @@ def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[Stor
             yield replace(item, path=f"{member}/{item.path}")
 
 
-def present_files(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iterator[StoredFile | Damage]:
+def scan_folder(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iterator[StoredFile | Damage]:
     """What a look at a sealed folder tells, no file read but the manifest: its files, where they have their sizes, and
     what is wrong otherwise. Members are left out.
 
@@ -155,44 +155,44 @@ def present_files(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iter
     """
     yield from _named_files(folder, manifest, labels_of)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
-    members = members_of(manifest)
+    members = member_digests(manifest)
     for path in sorted(folder.rglob("*")):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         top = name.split("/")[0]
         is_members = any(top == member or top.startswith(f".{member}.") for member in members)  # or lies beside one
         if name in named or stat.S_ISDIR(mode) or is_members:
             continue
-        yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _no_plain_file(mode))
+        yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
 
 def _named_files(folder: Path, manifest: Manifest, labels_of: LabelsOf | None) -> Iterator[StoredFile | Damage]:
-    if not seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)):
-        yield Damage(FILE_NAME, _UNSEALED)
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints(labels_of))
+    if not is_seal_intact(MANIFEST_FILE.read_raw(folder / FILE_NAME)):
+        yield Damage(FILE_NAME, _BROKEN_SEAL)
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(labels_of))
     for file in manifest.storage:
-        complaint = size_complaint(folder, file)
+        complaint = size_error(folder, file)
         yield Damage(file.path, complaint) if complaint else file
 
 
-def damage_of(folder: Path, manifest: Manifest) -> Iterator[Damage]:
+def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
     """Damage of the files that a manifest names; every byte of them is read."""
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints())
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
     for file in manifest.storage:
-        if complaint := size_complaint(folder, file) or _hash_complaint(folder, file):
+        if complaint := size_error(folder, file) or _hash_error(folder, file):
             yield Damage(file.path, complaint)
 
 
-def mending(folder: Path) -> str:
+def repair_command(folder: Path) -> str:
     """What to do about an artifact whose file is not as it was sealed."""
     return f"remove {folder}, and run its recipe again"
 
 
-def members_of(manifest: Manifest) -> dict[str, str]:
+def member_digests(manifest: Manifest) -> dict[str, str]:
     """Digests of the artifacts inside this one's folder that are its content, by the name of their folders."""
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 
 
-def sealed_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
+def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
     """The manifest of a member; damage where another artifact is in its place, or none."""
     try:
         found = read_manifest(folder / member)
@@ -203,29 +203,29 @@ def sealed_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
     return found
 
 
-def size_complaint(folder: Path, file: StoredFile) -> str | None:
+def size_error(folder: Path, file: StoredFile) -> str | None:
     """Why a file is not there as it was stored, as far as its name and size tell; None where it is."""
     try:
         found = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
         return "the file is missing"
     except OSError as error:
-        return files.unreadable(error)
+        return files.read_error_text(error)
     if not stat.S_ISREG(found.st_mode):
-        return _no_plain_file(found.st_mode)
+        return _file_type_error(found.st_mode)
     return None if found.st_size == file.bytes else f"has {found.st_size:,} bytes, sealed with {file.bytes:,}"
 
 
-def _no_plain_file(mode: int) -> str:
+def _file_type_error(mode: int) -> str:
     what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
     return f"this is {what}, where only plain files were sealed"
 
 
-def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
+def _hash_error(folder: Path, file: StoredFile) -> str | None:
     try:
         actual = files.file_sha256(folder / file.path)
     except OSError as error:
-        return files.unreadable(error)
+        return files.read_error_text(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
 
 
@@ -239,7 +239,7 @@ class Verdict:
     because: str
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
     applies: bool = True
-    is_slight: bool = False
+    is_minor: bool = False
 
 
 SCHEMA = "corpusmill/checks/1"
@@ -258,13 +258,13 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     applies: bool = True
 
     @classmethod
-    def of(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
+    def from_verdict(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
         """The result of a check that came to a verdict."""
-        is_blocking, numbers = is_blocking and not verdict.is_slight, dict(verdict.numbers)
+        is_blocking, numbers = is_blocking and not verdict.is_minor, dict(verdict.numbers)
         return cls(name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
 
     @property
-    def holds_back(self) -> bool:
+    def is_blocking_failure(self) -> bool:
         return self.blocking and not self.passed
 
     @property
@@ -279,24 +279,24 @@ class _Record(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
-_FILE = files.OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+_FILE = files.MetadataFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
 
 
-def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
+def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
     """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
     record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
-    durable.write_durably(record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
+    durable.write_durably(check_record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
 
 
-def kept_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
+def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """What checks said of the artifact with this digest; None where they were not asked."""
     try:
-        record = _FILE.read(record_path(folder))
+        record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):
         return None
     return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
 
 
-def record_path(folder: Path) -> Path:
+def check_record_path(folder: Path) -> Path:
     """Where what checks said of the artifact in a folder is kept."""
     return folder.with_name(f".{folder.name}.checks.json")

@@ -15,7 +15,7 @@ class BuildResult:
     Attributes:
         files: with their content hashes, in manifest order.
         counts, decisions: as in the manifest's identity.
-        outside: inputs that are files from elsewhere, of a hub or of this machine, as in the manifest's identity.
+        external_inputs: Input files outside the data root, on a hub or local, as in the manifest's identity.
         labels: files that carry a time or a path; not part of the digest.
         provenance: facts of the build that change no byte.
         page: writes one more label, which shows the content and what the manifest says of it.
@@ -24,7 +24,7 @@ class BuildResult:
     files: Sequence[OutputFile]
     counts: Mapping[str, Any]
     decisions: Mapping[str, Any]
-    outside: Sequence[Mapping[str, Any]] = ()
+    external_inputs: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[OutputFile] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     page: Callable[[StagingDir, Manifest], OutputFile] | None = None

@@ -56,7 +56,7 @@ def explaining(root: Path) -> Iterator[None]:
         if isinstance(explained, NoSpaceError):
             explained.name_root(root)
         elif error.filename is None:  # a read error of a library, whose file need not be below the root
-            explained.move(str(root.absolute()), "a file that this command uses")
+            explained.relocate(str(root.absolute()), "a file that this command uses")
         raise explained from error
     except NoSpaceError as error:
         error.name_root(root)

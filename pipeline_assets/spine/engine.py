@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import refuse_broken
+from pipeline_assets.spine.files import check_hashes
 from pipeline_assets.spine.fork_server import StartMethod, default_start_method, starter
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import WHOLE, S, WarmUp, Work, no_warm_up, run_shard
-from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
 logger = logging.getLogger("corpusmill")
 
@@ -34,7 +34,7 @@ class RunSettings:
         log_every_s: seconds between progress lines.
         growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
             fork costs milliseconds, and shares what its forerunner had a copy of.
-        inline_bytes: with fewer bytes of shards beside the largest one, this process does all: see `settings_for`.
+        inline_bytes: with fewer bytes of shards beside the largest one, this process does all: see `limit_workers`.
         subject: what is built, named in progress lines; empty where there is one thing only.
         zstd_level: compression of text shards.
         fetch_threads: downloads at a time.
@@ -60,7 +60,7 @@ class RunSettings:
         return f"{stage} {self.subject}".rstrip()
 
 
-def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
+def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """The settings, without workers where to start them takes longer than they save: what others work on beside the
     largest shard. Beside one alone that is nothing: there workers only find the row that kills, which is worth their
     start where the shard is large.
@@ -70,10 +70,10 @@ def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
-    return replace(settings, workers=0) if is_small and not building.was_begun else settings
+    return replace(settings, workers=0) if is_small and not building.has_partial_work else settings
 
 
-RunStage: TypeAlias = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
+RunStage: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]
 """Receipts of a stage in the order of its shards, by work and with settings that are given already: see `run_stage`."""
 
 
@@ -81,7 +81,7 @@ def run_stage(
     stage: str,
     work: Work[S],
     shards: Sequence[S],
-    folder: BuildFolder,
+    folder: StagingView,
     settings: RunSettings,
     warm_up: WarmUp = no_warm_up,
 ) -> Generator[Receipt]:
@@ -102,13 +102,13 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
     Errors as of `run_stage`.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
-    return functools.partial(adopting, settings=settings, run_missing=run_missing)
+    return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
 
 
 def _run_here(work: Work[S], warm_up: WarmUp) -> RunStage[S]:
     warm_up_once = functools.cache(warm_up)
 
-    def run(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
+    def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
         for shard in shards:
             warm_up_once()
             yield run_shard(work, shard, WHOLE, folder, stage)
@@ -121,14 +121,14 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> Ru
     return lambda stage, shards, folder: Pool[S](stage, start, folder, settings.workers).run(shards)
 
 
-def adopting(
-    stage: str, shards: Sequence[S], folder: BuildFolder, settings: RunSettings, run_missing: RunStage[S]
+def adopt_finished_shards(
+    stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
     """Receipts in the order of `shards`: those of finished shards, and of the rest as `run_missing` gives them. Errors
     as of `run_stage`.
     """
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
-    finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}
+    finished = {name: receipt for name, receipt in found.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished before", settings.title(stage), len(finished), len(shards))
@@ -137,18 +137,18 @@ def adopting(
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
-            refuse_broken(receipt.reads)
-            add = progress.add_done_before if shard.name in finished else progress.add
+            check_hashes(receipt.reads)
+            add = progress.add_finished if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
     finally:
         fresh.close()
 
 
-def _read_right(receipt: Receipt) -> bool:
+def _reads_match(receipt: Receipt) -> bool:
     """Whether what a finished shard was made of is what the build was promised; else it is run again."""
     try:
-        refuse_broken(receipt.reads)
+        check_hashes(receipt.reads)
     except InputError:
         return False
     return True

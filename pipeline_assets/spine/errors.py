@@ -67,7 +67,7 @@ class InputError(Exception):
     def __str__(self) -> str:
         return in_one_line(f"{self.where}: {self.what}; {self.fix}")
 
-    def move(self, place: str, to: str) -> None:
+    def relocate(self, place: str, to: str) -> None:
         """Tells of another place wherever it told of this one, such as a folder that is gone with the build."""
         self.args = tuple(text.replace(place, to) for text in self.args)
         self.what, self.where, self.fix = map(named, self.args)
@@ -86,7 +86,7 @@ class InputError(Exception):
             other.name_keys(file, option_of)
 
 
-def together(errors: Sequence[InputError]) -> InputError:
+def combine_errors(errors: Sequence[InputError]) -> InputError:
     """The first of some errors, which carries the others."""
     errors[0].others = errors[1:]
     return errors[0]

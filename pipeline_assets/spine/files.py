@@ -7,7 +7,7 @@ place. So each is read in one way: without waiting, up to the size that such a f
 should have. What isn't so is one line.
 
 Of the files that a build reads, one that is read from its beginning to its end is hashed as it is read, by the process
-that reads it: `hashed`. One that is looked into anywhere is hashed before: `promise_file`. One that was read in part is
+that reads it: `hashed`. One that is looked into anywhere is hashed before: `expect_hash`. One that was read in part is
 hashed whole in the end, by `logged`. So no flipped bit of an input travels downstream under a good digest.
 """
 
@@ -53,18 +53,18 @@ def blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
         left = None if left is None else left - count
 
 
-def unreadable(error: OSError) -> str:
+def read_error_text(error: OSError) -> str:
     """What to say of a file that the system doesn't give: a bad sector, a missing right, a folder in its place."""
     return f"it can't be read ({error.strerror or error})"
 
 
-def rank(seed: str, *parts: object) -> bytes:
+def seeded_rank(seed: str, *parts: object) -> bytes:
     """sha256 of the seed and what is ranked, joined by NUL: the order of a seeded draw, the same on every machine."""
     return hashlib.sha256("\0".join([seed, *map(str, parts)]).encode("utf-8")).digest()
 
 
-_DEEPEST = 100  # levels of lists and mappings; what the project writes has ten
-_MOST_BITS = 64
+_MAX_DEPTH = 100  # levels of lists and mappings; what the project writes has ten
+_MAX_BITS = 64
 _WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO without a writer is opened, and then refused
 REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # what a file of an artifact asks for
 T = TypeVar("T")
@@ -72,39 +72,39 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class OwnFile(Generic[T]):
+class MetadataFile(Generic[T]):
     """One kind of own file.
 
     Attributes:
         noun: what people call it.
-        most_bytes: a larger one isn't read.
+        max_bytes: a larger one isn't read.
         fix: what to do about one that isn't as it should be.
         shape: a type that msgspec converts to.
-        may_be_link: whether people lay links in its place; of what the program alone writes, a link is none.
+        allow_symlink: whether people lay links in its place; of what the program alone writes, a link is none.
     """
 
     noun: str
-    most_bytes: int
+    max_bytes: int
     fix: str
     shape: type[T]
-    may_be_link: bool = False
+    allow_symlink: bool = False
 
     def read(self, path: Path) -> T:
         """What the file says. Raises FileNotFoundError, NotADirectoryError: nothing is there; InputError: what is there
         is no such file.
         """
-        return self.parse(self.bytes_of(path), path)
+        return self.parse(self.read_raw(path), path)
 
-    def bytes_of(self, path: Path | str) -> bytes:
+    def read_raw(self, path: Path | str) -> bytes:
         """What the file holds. Raises as `read` does. A path is longer made than its file read, so a name will do."""
-        flags = _WITHOUT_WAITING | (0 if self.may_be_link else os.O_NOFOLLOW)
+        flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
             with io.FileIO(os.open(path, flags)) as file:
                 found = os.fstat(file.fileno())
                 if not stat.S_ISREG(found.st_mode):
                     raise self._refused("it is a pipe or a device", path)
-                if found.st_size > self.most_bytes:
-                    raise self._refused(f"it has more than {self.most_bytes:,} bytes", path)
+                if found.st_size > self.max_bytes:
+                    raise self._refused(f"it has more than {self.max_bytes:,} bytes", path)
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             raise
@@ -113,13 +113,13 @@ class OwnFile(Generic[T]):
         except PermissionError:
             raise RetryableError("reading is not allowed", path, "give read permission") from None
         except OSError as error:
-            is_link = error.errno == errno.ELOOP and not self.may_be_link and os.path.islink(path)
-            raise self._refused("it is a link" if is_link else unreadable(error), path) from None
+            is_link = error.errno == errno.ELOOP and not self.allow_symlink and os.path.islink(path)
+            raise self._refused("it is a link" if is_link else read_error_text(error), path) from None
 
-    def holds(self, path: Path, data: bytes) -> bool:
+    def has_content(self, path: Path, data: bytes) -> bool:
         """Whether such a file is there, and holds these very bytes."""
         try:
-            return self.bytes_of(path) == data
+            return self.read_raw(path) == data
         except (FileNotFoundError, NotADirectoryError, InputError):
             return False
 
@@ -129,11 +129,11 @@ class OwnFile(Generic[T]):
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
             raise self._refused(f"no JSON ({error})", where) from None
-        if (complaint := _excess(value)) is not None:
+        if (complaint := _nesting_error(value)) is not None:
             raise self._refused(complaint, where)
-        return self.shaped(value, self.shape, where)
+        return self.convert_part(value, self.shape, where)
 
-    def shaped(self, value: Any, shape: type[Part], where: Path) -> Part:
+    def convert_part(self, value: Any, shape: type[Part], where: Path) -> Part:
         """A part of what the file says. Raises InputError: it isn't of the shape."""
         try:
             return msgspec.convert(value, shape)
@@ -144,22 +144,22 @@ class OwnFile(Generic[T]):
         return InputError(f"this is no {self.noun}: {complaint}", where, self.fix)
 
 
-def _excess(value: object) -> str | None:
+def _nesting_error(value: object) -> str | None:
     """What a JSON value has more of than any of ours, on which functions that call themselves, or that calculate, fail:
     levels or digits; None of others.
     """
     level: list[Any] = [[value]]
-    for _ in range(_DEEPEST + 1):
+    for _ in range(_MAX_DEPTH + 1):
         items = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
-        if any(isinstance(item, int) and item.bit_length() > _MOST_BITS for item in items):
-            return f"a number has more than {_MOST_BITS} bits"
+        if any(isinstance(item, int) and item.bit_length() > _MAX_BITS for item in items):
+            return f"a number has more than {_MAX_BITS} bits"
         level = [item for item in items if isinstance(item, list | dict)]
         if not level:
             return None
-    return f"it is nested deeper than {_DEEPEST} levels"
+    return f"it is nested deeper than {_MAX_DEPTH} levels"
 
 
-class HeldFolder:
+class PinnedFolder:
     """A folder as `held` opened it, and where it lay then; one that is replaced lies elsewhere, until it is removed."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -190,41 +190,41 @@ class HeldFolder:
             return False
 
 
-_AGAIN = "run the same command again"
+_RETRY_HINT = "run the same command again"
 
 
 @contextlib.contextmanager
-def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
+def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
     """Holds a folder while the block reads it; what the block found counts only if nothing took its place meanwhile.
     Raises OSError: there is no such folder; RetryableError, with this fix: another one took its place meanwhile.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        opened = HeldFolder(folder, descriptor)
+        opened = PinnedFolder(folder, descriptor)
         try:
             yield opened
         except Exception as error:  # files that were removed, or halves of two sets, fail in any way
             if opened.is_in_place():
                 raise
-            raise was_replaced(folder, fix) from error
+            raise replaced_error(folder, fix) from error
         if not opened.is_in_place():
-            raise was_replaced(folder, fix)
+            raise replaced_error(folder, fix)
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
-def unreplaced(folder: Path) -> Iterator[None]:
+def forbid_replacement(folder: Path) -> Iterator[None]:
     """The block reads files of a folder by their paths, one after the other: all of them are of one folder. Where there
     is no folder, the block says so. Raises RetryableError: another one took its place meanwhile.
     """
     with contextlib.ExitStack() as holding:
         with contextlib.suppress(OSError):
-            holding.enter_context(held(folder))
+            holding.enter_context(pin_folder(folder))
         yield
 
 
-def was_replaced(folder: Path, fix: str = _AGAIN) -> RetryableError:
+def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> RetryableError:
     """Another folder took the place of the one that was opened, or none is there any more."""
     return RetryableError("it was replaced while it was read", folder, fix)
 
@@ -240,13 +240,13 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True)
-class Promise:
+class ExpectedHash:
     """The hash that a file should have, by what it was promised (`sealed with`), and what to do where it has another
     one.
     """
 
     sha256: str
-    said: str
+    expected_by: str
     fix: str
 
 
@@ -254,7 +254,7 @@ class _Log:
     """The files that one build reads, by path: what they should be, and which of them are known to be so."""
 
     def __init__(self) -> None:
-        self.promises: dict[str, Promise] = {}
+        self.promises: dict[str, ExpectedHash] = {}
         self.kept: set[str] = set()
 
 
@@ -263,7 +263,7 @@ _gathered: dict[str, str] | None = None
 
 
 @contextlib.contextmanager
-def logged() -> Iterator[None]:
+def verify_reads() -> Iterator[None]:
     """The block is a build, in this process. Promised files that nobody read whole are hashed at its end. Raises
     InputError: a file is not as promised, or is gone.
     """
@@ -274,13 +274,13 @@ def logged() -> Iterator[None]:
         left = [path for path in log.promises if path not in log.kept]
         with ThreadPoolExecutor(_THREADS) as pool:
             for path, sha256 in zip(left, pool.map(_sha256, left), strict=True):
-                refuse_broken({path: sha256})
+                check_hashes({path: sha256})
     finally:
         _log = former
 
 
 @contextlib.contextmanager
-def gathered() -> Iterator[dict[str, str]]:
+def collect_hashes() -> Iterator[dict[str, str]]:
     """The hashes of files that are read whole in the block, by path: what a worker tells of its shard."""
     global _gathered
     former, _gathered = _gathered, {}
@@ -290,17 +290,17 @@ def gathered() -> Iterator[dict[str, str]]:
         _gathered = former
 
 
-def promise_file(path: Path, promise: Promise, is_streamed: bool) -> None:
+def expect_hash(path: Path, promise: ExpectedHash, is_streamed: bool) -> None:
     """From now on the build that is made in this process, if one is, reads a file. One that is streamed is hashed by
     its readers as they read it, else it is hashed here. Raises InputError: it has another hash.
     """
     if _log is not None:
         _log.promises[str(path)] = promise
         if not is_streamed and str(path) not in _log.kept:
-            refuse_broken({str(path): _sha256(str(path))})
+            check_hashes({str(path): _sha256(str(path))})
 
 
-def refuse_broken(reads: Mapping[str, str]) -> None:
+def check_hashes(reads: Mapping[str, str]) -> None:
     """Notes hashes of files that the build in this process, if one is made, read whole, by path. Raises InputError: a
     file is not as promised.
     """
@@ -309,7 +309,7 @@ def refuse_broken(reads: Mapping[str, str]) -> None:
     for path, sha256 in reads.items():
         promise = _log.promises.get(path)
         if promise is not None and sha256 != promise.sha256:
-            raise InputError(f"sha256 is {sha256}, {promise.said} {promise.sha256}", path, promise.fix)
+            raise InputError(f"sha256 is {sha256}, {promise.expected_by} {promise.sha256}", path, promise.fix)
         _log.kept.add(path)
 
 
@@ -317,10 +317,10 @@ def _sha256(path: str) -> str:
     try:
         return file_sha256(Path(path))
     except OSError as error:
-        raise RetryableError(unreadable(error), path, "give it back, then run the same command") from None
+        raise RetryableError(read_error_text(error), path, "give it back, then run the same command") from None
 
 
-def hashed(file: Readable, path: Path) -> Readable:
+def hash_while_reading(file: Readable, path: Path) -> Readable:
     """An open file, at its beginning, that is hashed while a build reads it to its end."""
     return file if _log is None and _gathered is None else _Hashed(file, path)
 
@@ -338,7 +338,7 @@ class _Hashed:
         if not data:
             found = {str(self._path): self._hash.hexdigest()}
             if _gathered is None:
-                refuse_broken(found)
+                check_hashes(found)
             else:
                 _gathered.update(found)
         return data

@@ -105,7 +105,7 @@ class _Server:
         until = time.monotonic() + _STOP_TIMEOUT_S
         while process.exitcode is None and time.monotonic() < until:  # `join` waits for its workers too
             time.sleep(_POLL_S)
-        died = worker.how_it_died(process)
+        died = worker.describe_exit(process)
         if process.exitcode is None:
             process.kill()
             process.join()
@@ -233,7 +233,7 @@ def _answer(control: Connection, stages: dict[int, _Load]) -> object:
     except (EOFError, ConnectionResetError):
         raise
     except Exception as error:  # of what a stage's modules do when they are imported
-        return worker.Failure.of(error)
+        return worker.Failure.from_exception(error)
     match request:
         case _Load():
             stages[request.number] = request
@@ -249,7 +249,7 @@ def _load(stage: _Load) -> worker.Failure | None:
     try:
         stage.warm_up()
     except Exception as error:
-        return worker.Failure.of(error)
+        return worker.Failure.from_exception(error)
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, what workers share
     return None

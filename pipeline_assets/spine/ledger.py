@@ -28,7 +28,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
     merged: Count = 0
 
     @classmethod
-    def of(cls, counts: Mapping[str, int]) -> Self:
+    def from_counts(cls, counts: Mapping[str, int]) -> Self:
         """From counts of receipts: `rows`, `documents`, `merged`, `dropped/<reason>`, `rejected/<reason>`."""
         dropped, rejected = (
             {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
@@ -42,16 +42,16 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return told if self.merged else {name: told[name] for name in told if name != "merged"}
 
     @property
-    def all_dropped(self) -> int:
+    def total_dropped(self) -> int:
         return sum(self.dropped.values())
 
     @property
-    def all_rejected(self) -> int:
+    def total_rejected(self) -> int:
         return sum(self.rejected.values())
 
     @property
     def adds_up(self) -> bool:
-        return self.rows_in == self.out + self.merged + self.all_dropped + self.all_rejected
+        return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
     def fates(self) -> Iterator[tuple[str, str, int]]:
         """(fate, reason, rows) of all that didn't come out; what was merged has no reason."""
@@ -62,7 +62,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
     def __str__(self) -> str:
         joined = f" + {self.merged:,} merged" if self.merged else ""
-        gone = f"{self.all_dropped:,} dropped + {self.all_rejected:,} rejected"
+        gone = f"{self.total_dropped:,} dropped + {self.total_rejected:,} rejected"
         return f"{self.rows_in:,} in = {self.out:,} out{joined} + {gone}"
 
 
@@ -96,9 +96,9 @@ class Reject:
         return asdict(self)
 
     def __str__(self) -> str:
-        return self.told(f"row {self.row}")
+        return self.describe(f"row {self.row}")
 
-    def told(self, place: str) -> str:
+    def describe(self, place: str) -> str:
         """The reject in a line for people, with its place in words."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
@@ -109,7 +109,7 @@ def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
 
 
 _LIMITS = ("0.01", "0.05", "0.1", "0.5")
-Words = Callable[[Reject], str]
+RejectFormatter = Callable[[Reject], str]
 """A reject in a line for people."""
 
 
@@ -119,7 +119,7 @@ def check_rejects(
     max_fraction: str,
     first: Iterable[Reject],
     where: object,
-    words: Words = str,
+    words: RejectFormatter = str,
     advice: Callable[[Reject | None], str] = lambda first: "look at those rows",
 ) -> None:
     """Raises InputError where there are more rejects than the recipe's limit, a decimal string, of all rows of the
@@ -128,7 +128,7 @@ def check_rejects(
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(first)
         one = next(waiting, None)
-        counted, shown = reasons_of(itertools.chain(() if one is None else (one,), waiting), words)
+        counted, shown = summarize_reasons(itertools.chain(() if one is None else (one,), waiting), words)
         what = (
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above {bare('max_reject_fraction')} "
             f"{max_fraction} (the first: {shown})"
@@ -138,7 +138,7 @@ def check_rejects(
         raise InputError(what, where, f'{advice(one)}; raise {limit}, to "{enough}" say, if that is how it is')
 
 
-def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:
+def summarize_reasons(rejects: Iterable[Reject], words: RejectFormatter = str) -> tuple[str, str]:
     """Their reasons with how often each is there, the most frequent first; and the first five of them."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []

@@ -18,36 +18,36 @@ from typing import Any
 from pipeline_assets.spine.artifact import (
     Artifact,
     Damage,
-    members_of,
+    member_digests,
     open_artifact,
     read_manifest,
-    sealed_manifest,
-    sealed_member,
+    read_member,
+    require_manifest,
 )
 from pipeline_assets.spine.errors import InputError, key
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
+from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
 # systems are named here; `systems.registry.add_system` adds those of others.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 COPIES = "manifests"
 # A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
-IN_ANOTHER_ROOT = key(
+OTHER_ROOT_HINT = key(
     "data",
     "give the data root that has it with --data",
     "move what is given below stage_a/ of the data root that has it",
 )
 
 
-def listed(path: Path | str) -> Manifest:
+def read_summary(path: Path | str) -> Manifest:
     """The manifest in a file; one whose seal doesn't hold is held against its digest. Raises FileNotFoundError,
     NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
     """
-    data = MANIFEST_FILE.bytes_of(path)
-    return (Manifest.sealed if seal_holds(data) else Manifest.from_bytes)(data, Path(path))
+    data = MANIFEST_FILE.read_raw(path)
+    return (Manifest.sealed if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 
-def _found_below(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
+def _scan_folders(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Folders from this one down: what is sealed there or can't be read. An artifact comes before its members, else by
     name; what else it holds is not looked at.
 
@@ -55,9 +55,9 @@ def _found_below(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """
     members: Collection[str] | None = None
     try:
-        sealed = listed(f"{place}/{FILE_NAME}")
+        sealed = read_summary(f"{place}/{FILE_NAME}")
         yield place, sealed
-        members = members_of(sealed)
+        members = member_digests(sealed)
         if not members:
             return
     except InputError as error:
@@ -66,7 +66,7 @@ def _found_below(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
         pass
     for name in _folders_in(place):
         if not name.startswith(".") and (members is None or name in members):
-            yield from _found_below(f"{place}/{name}")
+            yield from _scan_folders(f"{place}/{name}")
 
 
 class Lineage:
@@ -77,7 +77,7 @@ class Lineage:
 
     @cached_property
     def _found(self) -> list[tuple[str, Manifest | InputError]]:
-        return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
+        return [found for area in sorted(AREAS) for found in _scan_folders(str(self.root / area))]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
@@ -102,7 +102,7 @@ class Lineage:
         """Whether an artifact with a digest is sealed there."""
         return digest in self._places
 
-    def place_of(self, digest: str, name: str | None = None) -> Path | None:
+    def folder_for(self, digest: str, name: str | None = None) -> Path | None:
         """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
         places = self._places.get(digest)
         return None if places is None else Path(next((one for one in places if one[1] == name), places[0])[0])
@@ -111,24 +111,24 @@ class Lineage:
         """The sealed artifact with this digest, wherever below the data root it lies; where several have it, the one of
         this name. Raises InputError: there is none, or one of its files is missing or of another size.
         """
-        place = self.place_of(digest, name)
+        place = self.folder_for(digest, name)
         if place is not None:
             return open_artifact(place, digest)
-        what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{self.besides}"
-        raise InputError(what, self.root, f"{IN_ANOTHER_ROOT}, or build it again from its recipe")
+        what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{self.unreadable_note}"
+        raise InputError(what, self.root, f"{OTHER_ROOT_HINT}, or build it again from its recipe")
 
     @property
-    def besides(self) -> str:
+    def unreadable_note(self) -> str:
         """What to add where an artifact is missed: manifests that can't be read, of which one may be its own."""
         wrong = list(self.unreadable.values())
         return f" ({len(wrong)} can't be read, the first is {wrong[0].where})" if wrong else ""
 
-    def made_of(self, digest: str) -> list[tuple[Path, Manifest]]:
+    def downstream(self, digest: str) -> list[tuple[Path, Manifest]]:
         """Artifacts that were made from the one with a digest, by folder."""
-        return [(folder, self.sealed[folder]) for folder in self._made_of.get(digest, ())]
+        return [(folder, self.sealed[folder]) for folder in self._downstream.get(digest, ())]
 
     @cached_property
-    def _made_of(self) -> Mapping[str, list[Path]]:
+    def _downstream(self) -> Mapping[str, list[Path]]:
         made_of: dict[str, list[Path]] = {}
         for folder, one in self.sealed.items():
             for digest in dict.fromkeys(entry["digest"] for entry in one.identity.upstream):
@@ -137,7 +137,7 @@ class Lineage:
 
     def find(self, digest: str) -> Artifact | None:
         """The artifact with a digest, its files not looked at; None of none, or of one whose manifest was edited."""
-        place = self.place_of(digest)
+        place = self.folder_for(digest)
         try:
             manifest = read_manifest(place) if place is not None else None
         except InputError as error:
@@ -145,10 +145,10 @@ class Lineage:
             return None
         return None if place is None or manifest is None or manifest.digest != digest else Artifact(place, manifest)
 
-    def copy_of(self, digest: str) -> Manifest | None:
+    def exported_copy(self, digest: str) -> Manifest | None:
         """The manifest with a digest among the copies that builds keep for git; None of none."""
         path = self._copies.get(digest)
-        return None if path is None else Manifest.from_bytes(MANIFEST_FILE.bytes_of(path), path)
+        return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
     @cached_property
     def _copies(self) -> Mapping[str, Path]:
@@ -156,7 +156,7 @@ class Lineage:
         copies = {}
         for path in sorted((self.root / COPIES).glob("*.json")):
             with contextlib.suppress(InputError):
-                copies[listed(path).digest] = path
+                copies[read_summary(path).digest] = path
         return copies
 
 
@@ -169,7 +169,7 @@ def _folders_in(folder: str) -> list[str]:
         return []
 
 
-def root_of(folder: Path) -> Path | None:
+def find_data_root(folder: Path) -> Path | None:
     """The data root that an artifact's folder lies in, as far as possible as it was typed: the one above the nearest
     area; None if it is below none.
     """
@@ -196,8 +196,8 @@ class Chain:
         lineage: where upstream artifacts were looked for; None where none were.
         artifacts: the one asked for, then members and upstream, breadth first, each digest once. Their files are not
             looked at yet.
-        outside: inputs that are files from elsewhere, as manifests list them: {name, digest, bytes, …}, by the digest
-            of the artifact that was made from them.
+        external_inputs: Input files outside the data root, as manifests list them: {name, digest, bytes, …}. Keys are
+            digests of the artifacts built from them.
         broken: members that are not there, or that another artifact is in the place of; where something is missing,
             manifests below the root that can't be read.
         missing: upstream artifacts that are not there.
@@ -205,19 +205,19 @@ class Chain:
 
     lineage: Lineage | None
     artifacts: list[Artifact] = field(default_factory=list)
-    outside: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    external_inputs: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     broken: list[Finding] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
 
 
-def chain_of(folder: Path, root: Path | None) -> Chain:
+def collect_chain(folder: Path, root: Path | None) -> Chain:
     """The chain of the artifact in a folder. Upstream artifacts are found by their digests below a data root; without
     one, the chain is the artifact and its members. Raises InputError: nothing is sealed in the folder, or its manifest
     was edited.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)
-    waiting = [Artifact(folder, sealed_manifest(folder))]
+    waiting = [Artifact(folder, require_manifest(folder))]
     seen = {waiting[0].manifest.digest}
     while waiting:
         artifact = waiting.pop(0)
@@ -227,7 +227,7 @@ def chain_of(folder: Path, root: Path | None) -> Chain:
             if lineage is None or "member" in entry:
                 continue
             if "bytes" in entry:
-                chain.outside.setdefault(artifact.manifest.digest, []).append(entry)
+                chain.external_inputs.setdefault(artifact.manifest.digest, []).append(entry)
             elif entry["digest"] not in seen | here.keys():
                 found = lineage.find(entry["digest"])
                 if found is not None:
@@ -247,8 +247,8 @@ def chain_of(folder: Path, root: Path | None) -> Chain:
 
 
 def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
-    for member, digest in members_of(artifact.manifest).items():
-        found = sealed_member(artifact.folder, member, digest)
+    for member, digest in member_digests(artifact.manifest).items():
+        found = read_member(artifact.folder, member, digest)
         if isinstance(found, Damage):
             chain.broken.append(Finding(artifact.folder / found.path, found.what, artifact.manifest.digest))
         else:

@@ -27,13 +27,13 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.temporary_names import is_dead_process
 
 _LAST_BREATH_S, _UNNAMED_S = 2.0, 0.3
 _POLL_S = 0.01
 # No link is followed, no FIFO waited for.
-_AS_IT_LIES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 
 
@@ -52,7 +52,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
         return None if self.since_s is None else datetime.datetime.fromtimestamp(self.since_s, datetime.UTC)
 
 
-_FILE = OwnFile("lock", 4096, "move it away, then run the same command", Builder)
+_FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
 
 
 class BuilderBusy(TransientError):
@@ -76,14 +76,14 @@ class Lock:
         raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
 
-_held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+_held_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
     """A forked worker must not keep its dead parent's lock."""
-    for lock in _held:
+    for lock in _held_locks:
         os.close(lock._descriptor)
-    _held.clear()
+    _held_locks.clear()
 
 
 os.register_at_fork(after_in_child=_drop_in_child)
@@ -101,24 +101,24 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     descriptor = _flocked(path, target)
     fence = max(_read(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
-    _held.add(lock)
+    _held_locks.add(lock)
     try:
         owner = {"fence": fence, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         _write(descriptor, path, owner)
         yield lock
     finally:
-        _held.discard(lock)
+        _held_locks.discard(lock)
         os.close(descriptor)
 
 
-def owner_of(target: Path) -> Builder | None:
+def lock_owner(target: Path) -> Builder | None:
     """Who is building `target`; None if nobody holds its lock, or what lies there is no lock.
 
     The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so. Who
     may not open it can't tell whether anybody holds it: somebody unknown, then.
     """
     try:
-        descriptor = os.open(_lock_path(target), os.O_RDONLY | _AS_IT_LIES)
+        descriptor = os.open(_lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
     except PermissionError:
         return Builder()
     except OSError as error:
@@ -160,7 +160,7 @@ def _flocked(path: Path, target: Path) -> int:
             if time.monotonic() - began < patience:
                 time.sleep(_POLL_S)
                 continue
-            raise _busy(target, owner) from None
+            raise _busy_error(target, owner) from None
         if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
         os.close(descriptor)
@@ -173,7 +173,7 @@ def _opened(path: Path) -> int:
     durable.step("create", path)
     try:
         with durable.refusing_strange_places(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_LIES, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
     except PermissionError:
         if not os.path.lexists(path):
             raise
@@ -209,7 +209,7 @@ def is_dead(owner: Builder) -> bool:
     return is_dead_process(owner.pid)
 
 
-def _busy(target: Path, owner: Builder) -> BuilderBusy:
+def _busy_error(target: Path, owner: Builder) -> BuilderBusy:
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
@@ -217,7 +217,7 @@ def _busy(target: Path, owner: Builder) -> BuilderBusy:
 
 def _read(descriptor: int) -> Builder:
     try:
-        return _FILE.parse(os.pread(descriptor, _FILE.most_bytes, 0), Path())
+        return _FILE.parse(os.pread(descriptor, _FILE.max_bytes, 0), Path())
     except InputError:
         return Builder()
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.ledger import Count, Ledger
-from pipeline_assets.spine.manifest_schema import Asked
+from pipeline_assets.spine.manifest_schema import KindParts
 
 _ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null"
 
@@ -36,7 +36,7 @@ def canonical_json(value: object) -> bytes:
     return text.encode("utf-8")
 
 
-def sha256_of(value: object) -> str:
+def canonical_sha256(value: object) -> str:
     """Hex sha256 of the canonical JSON of a value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
@@ -135,7 +135,7 @@ class Identity:
         return {
             "stage": vars(self.stage),
             "recipe": self.recipe,
-            "recipe_sha256": sha256_of(self.recipe),
+            "recipe_sha256": canonical_sha256(self.recipe),
             "inputs": list(self.inputs),
             "tokenizer": self.tokenizer,
             "decisions": self.decisions,
@@ -145,7 +145,7 @@ class Identity:
 
     @functools.cached_property
     def digest(self) -> str:
-        return "sha256:" + sha256_of(self.to_json())
+        return "sha256:" + canonical_sha256(self.to_json())
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class Manifest:
     def digest(self) -> str:
         return self.identity.digest
 
-    def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
+    def storage_errors(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
         """Entries of `storage`, which no digest covers, that don't fit the content that the digest names. Files beside
-        the content are labels, whose names `labels_of` tells for a kind; None where nobody can tell.
+        the content are labels, whose names `label_names` tells for a kind; None where nobody can tell.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
@@ -201,13 +201,13 @@ class Manifest:
         """
         written, manifest = _read(data, where)
         try:
-            actual, recipe_sha256 = manifest.digest, sha256_of(manifest.identity.recipe)
+            actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
             raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
             raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
-        outside = next((name for name in names if not lies_inside(name)), None)
+        outside = next((name for name in names if not is_inside(name)), None)
         if outside is not None:
             raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
         return manifest
@@ -229,7 +229,7 @@ def total(count: object) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def seal_holds(data: bytes) -> bool:
+def is_seal_intact(data: bytes) -> bool:
     """Whether the bytes of a manifest file are those that were sealed: its seal is the sha256 of all other lines."""
     found = _SEAL.search(data)
     if found is None:
@@ -237,7 +237,7 @@ def seal_holds(data: bytes) -> bool:
     return hashlib.sha256(data[: found.start()] + data[found.end() :]).hexdigest() == found[1].decode()
 
 
-def lies_inside(name: str) -> bool:
+def is_inside(name: str) -> bool:
     """Whether a name, as manifests write them, stays below the folder that it is joined to."""
     path = PurePosixPath(name)
     return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
@@ -247,14 +247,16 @@ def _written(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-class _Told(dict[str, Any]):
+class _KindPart(dict[str, Any]):
     """What a manifest tells in a part that each kind fills by itself: what isn't there is no fault of its reader's."""
 
     where: Path
 
     @classmethod
-    def of(cls, part: Json, where: Path) -> "_Told":
-        told = cls((key, cls.of(value, where) if isinstance(value, dict) else value) for key, value in part.items())
+    def from_json(cls, part: Json, where: Path) -> "_KindPart":
+        told = cls(
+            (key, cls.from_json(value, where) if isinstance(value, dict) else value) for key, value in part.items()
+        )
         told.where = where
         return told
 
@@ -262,7 +264,7 @@ class _Told(dict[str, Any]):
         raise InputError(f"the manifest says nothing of `{key}`, which its kind does", self.where, MANIFEST_FILE.fix)
 
 
-class _WrittenIdentity(msgspec.Struct, forbid_unknown_fields=True):
+class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
     """As `Identity.to_json` has it."""
 
     stage: StageVersion
@@ -279,7 +281,7 @@ class _WrittenManifest(msgspec.Struct):
     """The file, its parts of the shapes that readers rely on; its digest is as it claims."""
 
     schema: str
-    identity: _WrittenIdentity
+    identity: _StoredIdentity
     kind: str
     name: str
     digest: str
@@ -287,7 +289,7 @@ class _WrittenManifest(msgspec.Struct):
     provenance: dict[str, Any]
 
 
-MANIFEST_FILE = OwnFile(
+MANIFEST_FILE = MetadataFile(
     "manifest", 256 << 20, "rebuild the artifact", _WrittenManifest
 )  # one of a million files has 200 MB
 
@@ -299,6 +301,6 @@ def _read(data: bytes, where: Path) -> tuple[_WrittenManifest, Manifest]:
         raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
     said = msgspec.structs.asdict(written.identity)
     del said["recipe_sha256"]
-    MANIFEST_FILE.shaped(said | {"provenance": written.provenance}, Asked, where)
-    told = {part: _Told.of(said[part], where) for part in ("decisions", "counts")}
+    MANIFEST_FILE.convert_part(said | {"provenance": written.provenance}, KindParts, where)
+    told = {part: _KindPart.from_json(said[part], where) for part in ("decisions", "counts")}
     return written, Manifest(written.kind, written.name, Identity(**said | told), written.storage, written.provenance)

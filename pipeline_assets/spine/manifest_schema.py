@@ -59,7 +59,7 @@ class _Provenance(TypedDict, total=False):
     libraries: dict[str, str]
 
 
-class Asked(TypedDict):
+class KindParts(TypedDict):
     """Parts that are kept as they were written, by the shapes that readers rely on."""
 
     inputs: list[_Input]

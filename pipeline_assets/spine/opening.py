@@ -9,7 +9,7 @@ from typing import Any
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.adoption import named_by_receipts
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest
 from pipeline_assets.spine.staging import (
@@ -17,28 +17,28 @@ from pipeline_assets.spine.staging import (
     PLAN,
     RECEIPTS,
     StagingDir,
-    beside,
-    building_folders,
-    finish,
-    leftover,
-    number_of,
+    finish_seal,
+    leftover_path,
     numbered,
     protect,
+    sibling_folder,
+    staging_folders,
+    staging_number,
     sweep,
 )
 
-_PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
+_PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
 @contextlib.contextmanager
-def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
+def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
     """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
     folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
     that was never sealed lies there.
     """
     with locked(target, _highest_number(target)) as lock:
         _recover_locked(target)
-        was_begun = bool(building_folders(target))
+        was_begun = bool(staging_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
             yield StagingDir(folder, target, lock, was_begun)
@@ -56,8 +56,8 @@ def seal_in_place(
     is_sealed: Callable[[], bool] = lambda: False,
 ) -> artifact.Artifact:
     """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
-    all that is written. `is_sealed` is asked under the lock, whether another builder was faster: what it sealed may be
-    read already.
+    all that is written. `matches_recipe` is called under the lock: another builder may
+    have sealed it first, and its artifact may already be in use.
     """
     durable.make_folder(target)
     with locked(target, _highest_number(target)) as lock:
@@ -75,10 +75,10 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
     The rename is what fences off an earlier builder that still runs: its paths are gone.
     """
-    folder = leftover(target, "building", fence)
+    folder = leftover_path(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
-    for other in reversed(building_folders(target)):
-        if not folder.exists() and _PLAN_FILE.holds(other / PLAN, plan_bytes):
+    for other in reversed(staging_folders(target)):
+        if not folder.exists() and _PLAN_FILE.has_content(other / PLAN, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -92,15 +92,17 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
 def recover(target: Path) -> None:
     """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
-    if numbered(target, "old") or any(_is_past_building(folder) for folder in building_folders(target)):
+    if numbered(target, "old") or any(_is_past_building(folder) for folder in staging_folders(target)):
         with contextlib.suppress(InputError), locked(target, _highest_number(target)):
             _recover_locked(target)
 
 
 def _highest_number(target: Path) -> int:
     """The highest fence that left a trace beside a target; 0 if none did."""
-    sealed = artifact.readable_manifest(target)
-    return max([*map(number_of, beside(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
+    sealed = artifact.try_read_manifest(target)
+    return max(
+        [*map(staging_number, sibling_folder(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)]
+    )
 
 
 def _is_past_building(folder: Path) -> bool:
@@ -115,12 +117,12 @@ def _recover_locked(target: Path) -> None:
         RetryableError: the target exists and was never sealed.
         InputError: a manifest cannot be read or was edited.
     """
-    _refuse_foreign(target)
-    for folder in filter(_is_past_building, building_folders(target)):
-        sealed, number = artifact.readable_manifest(folder), number_of(folder)
+    _raise_if_not_sealed(target)
+    for folder in filter(_is_past_building, staging_folders(target)):
+        sealed, number = artifact.try_read_manifest(folder), staging_number(folder)
         is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
-        if sealed is not None and is_own and not any(artifact.damage_of(folder, sealed)):
-            finish(folder, target, number)
+        if sealed is not None and is_own and not any(artifact.find_damage(folder, sealed)):
+            finish_seal(folder, target, number)
         else:
             durable.remove(folder)
     for old in numbered(target, "old"):
@@ -130,7 +132,7 @@ def _recover_locked(target: Path) -> None:
             durable.rename(old, target)
 
 
-def _refuse_foreign(target: Path) -> None:
+def _raise_if_not_sealed(target: Path) -> None:
     """Raise RetryableError if a seal would remove something that was never sealed."""
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):

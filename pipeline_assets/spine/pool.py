@@ -15,8 +15,8 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.fork_server import Starter
 from pipeline_assets.spine.stage import WHOLE, S, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
-from pipeline_assets.spine.worker import Job, Worker, how_it_died
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.worker import Job, Worker, describe_exit
 
 logger = logging.getLogger("corpusmill")
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
@@ -26,7 +26,7 @@ _MAX_FATAL_ROWS = 16  # a shard with more rows that kill is not bad luck
 class Pool(Generic[S]):
     """Worker processes for one stage."""
 
-    def __init__(self, stage: str, start: Starter, folder: BuildFolder, size: int) -> None:
+    def __init__(self, stage: str, start: Starter, folder: StagingView, size: int) -> None:
         self._stage, self._start, self._folder, self._size = stage, start, folder, size
         self._workers: list[Worker[S]] = []
 
@@ -39,7 +39,7 @@ class Pool(Generic[S]):
             while taken < len(shards):
                 ahead = min(len(shards), taken + self._size * _LOOKAHEAD)
                 for worker in self._idle(wanted=ahead - given):  # before the caller works on what is done
-                    worker.give(Job(shards[given], WHOLE, self._folder, self._stage))
+                    worker.send_job(Job(shards[given], WHOLE, self._folder, self._stage))
                     given += 1
                 if taken in done:
                     yield done.pop(taken)
@@ -50,8 +50,8 @@ class Pool(Generic[S]):
                     receipt = worker.answer()
                     if receipt is None:
                         self._workers.remove(worker)
-                        logger.warning("a worker died on shard %s (%s)", shard.name, how_it_died(worker.process))
-                        receipt = self._again(shard)
+                        logger.warning("a worker died on shard %s (%s)", shard.name, describe_exit(worker.process))
+                        receipt = self._retry(shard)
                     elif worker.has_retired:
                         self._workers.remove(worker)
                         worker.stop()
@@ -73,16 +73,16 @@ class Pool(Generic[S]):
         busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
         return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]
 
-    def _again(self, shard: S) -> Receipt:
+    def _retry(self, shard: S) -> Receipt:
         """A shard whose worker died: once more as it is, then without the rows that kill. Raises InputError: it dies
         without the rows that kill too, or on neither half of its rows, or on too many rows.
         """
         fatal: frozenset[int] = frozenset()
         while len(fatal) <= _MAX_FATAL_ROWS:
-            receipt = self._try(Job(shard, Window(fatal=fatal), self._folder, self._stage))
+            receipt = self._try(Job(shard, Window(poison_rows=fatal), self._folder, self._stage))
             if receipt is not None:
                 return receipt
-            row = self._row_that_kills(shard, fatal)
+            row = self._find_poison_row(shard, fatal)
             if row in fatal or not shard.rows:
                 fix = "look at its last words in the log, or give the machine more memory"
                 raise RetryableError("its worker dies whatever rows it is given", shard.name, fix)
@@ -91,9 +91,9 @@ class Pool(Generic[S]):
         what = f"more than {_MAX_FATAL_ROWS} rows kill their worker"
         raise RetryableError(what, shard.name, "look at the rows named in the log, or give the machine more memory")
 
-    def _row_that_kills(self, shard: S, fatal: frozenset[int]) -> int:
+    def _find_poison_row(self, shard: S, fatal: frozenset[int]) -> int:
         start, stop = 0, shard.rows
-        scratch = BuildFolder(self._folder.path(f"{WORK}/probe"))
+        scratch = StagingView(self._folder.path(f"{WORK}/probe"))
         durable.make_folder(scratch.folder)
         while stop - start > 1:
             middle = (start + stop) // 2
@@ -111,7 +111,7 @@ class Pool(Generic[S]):
         """The job in a worker of its own; None if that dies."""
         worker: Worker[S] = Worker(self._start())
         try:
-            worker.give(job)
+            worker.send_job(job)
             return worker.answer()
         finally:
             worker.stop()

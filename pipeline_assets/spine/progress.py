@@ -32,7 +32,7 @@ class Progress:
         self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._bar: Bar | None = None
 
-    def add_done_before(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
+    def add_finished(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
         """`done` units that took no time now, with what they counted: no part of a rate."""
         self._done_before += done
         self._counts_before.update(counts)

@@ -63,10 +63,10 @@ def library_versions() -> Mapping[str, str | None]:
 
 def versions() -> dict[str, str | None]:
     """What could have a part in the bytes: the program's commit, Python, the platform, libraries."""
-    return versions_of(Stopwatch().provenance({}))
+    return package_versions(Stopwatch().provenance({}))
 
 
-def versions_of(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+def package_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
     """As `versions`, of the machine that a manifest's provenance tells of, as far as it tells."""
     told = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from pipeline_assets.spine.errors import THE_RECIPE, InputError, UsageError, key
 
 
-def explained(
+def format_validation_errors(
     error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], where_of: Callable[[Sequence[int | str]], object]
 ) -> list[InputError]:
     """The complaints of pydantic, a line each that names the key; a misspelt key is told once, and not as missing too.
@@ -25,7 +25,7 @@ def explained(
     }
     around = {one["loc"][:depth] for one in complaints for depth in range(len(one["loc"]))}  # lists of what is refused
     return [
-        _complaint(one, recipe, where_of(one["loc"]))
+        _format_error(one, recipe, where_of(one["loc"]))
         for one in complaints
         if not (one["type"] == "missing" and one["loc"] in misspelt)
         and not (one["type"] == "too_short" and one["loc"] in around)
@@ -33,15 +33,15 @@ def explained(
 
 
 def _nearest_key(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> str | None:
-    return next(iter(difflib.get_close_matches(str(location[-1]), _keys_beside(recipe, location), n=1)), None)
+    return next(iter(difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe, location), n=1)), None)
 
 
-def _complaint(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: object) -> UsageError:
-    name = ".".join(_sections_of(recipe, said["loc"])[1])
+def _format_error(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: object) -> UsageError:
+    name = ".".join(_section_names(recipe, said["loc"])[1])
     in_it = key(name, str(where)) if name else where  # an option is told as the place
     match said["type"]:
         case "extra_forbidden":
-            nearest, known = _nearest_key(recipe, said["loc"]), _keys_beside(recipe, said["loc"])
+            nearest, known = _nearest_key(recipe, said["loc"]), _sibling_keys(recipe, said["loc"])
             fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known here: {', '.join(known)}"
             return UsageError(f"unknown key `{name}`", where, fix)
         case "missing":
@@ -80,15 +80,15 @@ def _tag_key(complaint: ErrorDetails) -> str:
     return str(complaint["ctx"]["discriminator"]).strip("'")
 
 
-def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Keys that the section holding `location` knows; where it may be one of several that no tag tells apart, the keys
     of all.
     """
-    sections, _ = _sections_of(recipe, location[:-1])
+    sections, _ = _section_names(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
 
-def _sections_of(
+def _section_names(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
     """The sections that a location may lead to, and the keys on the way: without tags of unions, which are none."""

@@ -11,11 +11,13 @@ from typing import Any
 import yaml
 
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 
-RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 4 << 20, "give a recipe file", object, may_be_link=True)
+RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "give a recipe file", object, allow_symlink=True)
 _MOST_VALUES, _DEEPEST, _MOST_DIGITS = 500_000, 100, 40
-_TOO_MUCH = f"it has more than {_MOST_VALUES:,} values, {_DEEPEST} levels of them, or {_MOST_DIGITS} digits of a number"
+_LIMITS_EXCEEDED = (
+    f"it has more than {_MOST_VALUES:,} values, {_DEEPEST} levels of them, or {_MOST_DIGITS} digits of a number"
+)
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
@@ -23,7 +25,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     YAML mapping.
     """
     try:
-        values = parse_yaml(replace(RECIPE_FILE, noun=what).bytes_of(path).decode("utf-8"))
+        values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
@@ -40,11 +42,11 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     return values
 
 
-def line_of(path: Path, location: Sequence[int | str]) -> str:
+def locate_key(path: Path, location: Sequence[int | str]) -> str:
     """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
     line = None
     with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):
-        node = _composed(RECIPE_FILE.bytes_of(path))
+        node = _composed(RECIPE_FILE.read_raw(path))
         for part in location:  # the tag of a union is no key
             if isinstance(node, yaml.MappingNode):
                 found = next((pair for pair in node.value if pair[0].value == part), None)
@@ -59,7 +61,7 @@ def line_of(path: Path, location: Sequence[int | str]) -> str:
 @functools.lru_cache(maxsize=1)  # for all complaints of a file
 def _composed(recipe: bytes) -> yaml.Node | None:
     text = recipe.decode("utf-8")
-    _refuse_depth(text)
+    _limit_depth(text)
     return _Loader(text).get_single_node()
 
 
@@ -82,12 +84,12 @@ def parse_yaml(text: str) -> object:
     so often that it grows without bound.
     """
     try:
-        _refuse_depth(text)
+        _limit_depth(text)
         loader = _Loader(text)  # it refuses control characters
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_growth(node)
+        _limit_growth(node)
         return loader.construct_document(node)
     except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:  # of odd tags too
         raise ValueError(str(error)) from None
@@ -96,7 +98,7 @@ def parse_yaml(text: str) -> object:
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is three times as fast
 
 
-def _refuse_depth(text: str) -> None:
+def _limit_depth(text: str) -> None:
     """
     Raises:
         ValueError: it has so many levels that libyaml, which calls itself for each, would run out of stack.
@@ -106,10 +108,10 @@ def _refuse_depth(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise ValueError(_TOO_MUCH)
+            raise ValueError(_LIMITS_EXCEEDED)
 
 
-def _refuse_growth(node: yaml.Node) -> None:
+def _limit_growth(node: yaml.Node) -> None:
     """Raises ValueError: written out, without anchors, it would have too many values, too many levels, or a huge
     number.
     """
@@ -124,7 +126,7 @@ def _refuse_growth(node: yaml.Node) -> None:
             _refuse_repeated_key(one)
         parts = one.value if isinstance(one, yaml.CollectionNode) else []
         waiting += [(part, depth + 1) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
-    raise ValueError(_TOO_MUCH)
+    raise ValueError(_LIMITS_EXCEEDED)
 
 
 def _refuse_repeated_key(mapping: yaml.MappingNode) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.spine.files import blocks, unreadable
+from pipeline_assets.spine.files import blocks, read_error_text
 from pipeline_assets.spine.progress import Progress
 
 Algorithm = Literal["sha256", "git-sha1"]
@@ -25,7 +25,7 @@ class HashTask:
         name: the file in its owner.
         paths: where the bytes lie, one file or pieces in order.
         expected: in hex.
-        said: how the hash was named: `sealed with`.
+        expected_by: how the hash was named: `sealed with`.
     """
 
     owner: str
@@ -34,7 +34,7 @@ class HashTask:
     bytes: int
     algorithm: Algorithm
     expected: str
-    said: str
+    expected_by: str
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
@@ -77,9 +77,9 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
                 count(done - counted)
                 counted = done
         if (actual := digest.hexdigest()) != task.expected:
-            complaint = f"{task.algorithm} is {actual}, {task.said} {task.expected}"
+            complaint = f"{task.algorithm} is {actual}, {task.expected_by} {task.expected}"
     except OSError as error:
-        complaint = unreadable(error)
+        complaint = read_error_text(error)
     count(task.bytes - counted)
     return task, complaint
 

@@ -19,7 +19,7 @@ def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
         files=[files[path] for path in contents],
         counts=identity.counts,
         decisions=identity.decisions,
-        outside=[entry for entry in identity.inputs if entry not in identity.upstream],
+        external_inputs=[entry for entry in identity.inputs if entry not in identity.upstream],
         labels=[file for path, file in files.items() if path not in contents],
         provenance={"taken_over_from": artifact.manifest.name},
     )

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Self, TypeVar
 
 import pydantic
 
-from pipeline_assets.spine.errors import InputError, UsageError, key, together
-from pipeline_assets.spine.recipe_errors import explained
+from pipeline_assets.spine.errors import InputError, UsageError, combine_errors, key
+from pipeline_assets.spine.recipe_errors import format_validation_errors
 
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
@@ -56,7 +56,7 @@ class Option:
 RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
 
 
-class RecipePart(pydantic.BaseModel):
+class RecipeSection(pydantic.BaseModel):
     """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats.
 
     Attributes:
@@ -78,7 +78,7 @@ class RecipePart(pydantic.BaseModel):
         return self.model_dump(mode="json")
 
     @classmethod
-    def of(cls, content: Mapping[str, object], where: object) -> Self:
+    def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
         """The section that a mapping says. Raises UsageError: an unknown key (with the nearest known one), or a value
         out of range.
         """
@@ -90,13 +90,13 @@ class RecipePart(pydantic.BaseModel):
         a missing one, a value out of range.
         """
         try:
-            return cls.of(content, "the recipe in the manifest")
+            return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:
             raise UsageError(refused.what, refused.where, "use the version of the program that made it") from None
 
 
 @dataclass(frozen=True)
-class Misfit:
+class RecipeError:
     """What is wrong with a recipe though each of its keys may be right, and the location of the key to correct, from
     the top of the recipe; positions in lists count from 0.
     """
@@ -106,7 +106,7 @@ class Misfit:
     fix: str
 
 
-class PerSource(RecipePart):
+class PerSource(RecipeSection):
     """A cap on every source, but for those that have their own."""
 
     every_source: Decimal
@@ -117,21 +117,21 @@ class PerSource(RecipePart):
         return Fraction(self.sources.get(source, self.every_source))
 
 
-def refuse_repeated(names: Sequence[str], what: str, fix: str) -> None:
+def reject_duplicate_keys(names: Sequence[str], what: str, fix: str) -> None:
     """Raises ValueError: a name is there twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise ValueError(f"{what} {repeated}: {fix}")
 
 
-R = TypeVar("R", bound=RecipePart)
+R = TypeVar("R", bound=RecipeSection)
 
 
 def validated(
     section: type[R],
     values: Mapping[str, object],
     where_of: Callable[[Sequence[int | str]], object],
-    misfits: Iterable[Misfit] = (),
+    misfits: Iterable[RecipeError] = (),
 ) -> R:
     """Return the section with these values.
 
@@ -147,15 +147,15 @@ def validated(
     try:
         checked = section.model_validate(dict(values))
     except pydantic.ValidationError as error:
-        found += explained(error, section, where_of)
+        found += format_validation_errors(error, section, where_of)
     for misfit in misfits:
         dotted = ".".join(map(str, misfit.location))
         found.append(UsageError(misfit.what, key(dotted, str(where_of(misfit.location))), misfit.fix))
     if checked is None or found:
-        raise together(sorted(found, key=_line_told))
+        raise combine_errors(sorted(found, key=_line_in_message))
     return checked
 
 
-def _line_told(error: InputError) -> int:
+def _line_in_message(error: InputError) -> int:
     line = re.search(r":([0-9]+)$", error.where)
     return int(line[1]) if line else 0

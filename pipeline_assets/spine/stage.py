@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, TypeVar
 
-from pipeline_assets.spine.files import gathered
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.files import collect_hashes
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 T = TypeVar("T")
 
 
 def grouped_by_size(pieces: Iterable[T], size_of: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
-    """Runs of consecutive pieces, each closed by the piece that brings it to `at_least`; the last may stay below."""
+    """Runs of consecutive pieces, each closed by the piece that brings it to `minimum`; the last may stay below."""
     group: list[T] = []
     size = 0
     for piece in pieces:
@@ -57,9 +57,9 @@ class Window:
 
     start: int = 0
     stop: int | None = None
-    fatal: frozenset[int] = frozenset()
+    poison_rows: frozenset[int] = frozenset()
 
-    def of(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
+    def enumerate_rows(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
         """(row number, row) inside the window, fatal rows included; `first` is the number of the first of `rows`."""
         start = max(self.start - first, 0)
         stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
@@ -69,7 +69,7 @@ class Window:
 WHOLE = Window()
 
 
-Work: TypeAlias = Callable[[S, Window, BuildFolder], Receipt]
+Work: TypeAlias = Callable[[S, Window, StagingView], Receipt]
 """What a stage does to one shard: writes its files into the folder, durable; the engine commits the receipt. A
 module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
 """
@@ -80,9 +80,9 @@ def no_warm_up() -> None:
     """For stages that load nothing."""
 
 
-def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stage: str | None) -> Receipt:
+def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stage: str | None) -> Receipt:
     """The receipt of a shard, committed under `stage` if there is one; it tells which files were read whole."""
-    with gathered() as reads:
+    with collect_hashes() as reads:
         receipt = work(shard, window, folder)
     receipt = replace(receipt, reads={**reads, **receipt.reads})
     if stage is not None:
@@ -96,14 +96,14 @@ class Task:
 
     name: str
     rows: int
-    kernel: Callable[[Window, BuildFolder], Receipt]
+    kernel: Callable[[Window, StagingView], Receipt]
 
     @classmethod
-    def of(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
+    def for_kernel(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
         """Bind a kernel to a shard and to what it takes after the shard, or by name."""
         return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
 
 
-def do(task: Task, window: Window, folder: BuildFolder) -> Receipt:
+def run_task(task: Task, window: Window, folder: StagingView) -> Receipt:
     """Run a task: the work of stages that share their workers."""
     return task.kernel(window, folder)

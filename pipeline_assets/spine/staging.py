@@ -26,13 +26,13 @@ import msgspec
 
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 BUILDER = "builder"
-RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
+RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
@@ -65,7 +65,7 @@ class OutputFile:
     def stored(self) -> StoredFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
-    def linked(self, path: str, folder: "BuildFolder") -> "OutputFile":
+    def linked(self, path: str, folder: "StagingView") -> "OutputFile":
         """The file under a second name in its folder: done in no time, so no worker does it and no receipt keeps it."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
@@ -98,7 +98,7 @@ class Receipt:
 
 def read_receipt(path: Path) -> Receipt | None:
     try:
-        return Receipt.from_bytes(RECEIPT_FILE.bytes_of(path))
+        return Receipt.from_bytes(RECEIPT_FILE.read_raw(path))
     except (FileNotFoundError, InputError):
         return None
 
@@ -112,7 +112,7 @@ def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class BuildFolder:
+class StagingView:
     """The part of a building folder that workers see: where files go and where receipts are written."""
 
     folder: Path
@@ -158,12 +158,12 @@ class BuildFolder:
 
 
 @dataclass(frozen=True)
-class StagingDir(BuildFolder):
-    """An open building folder and the lock on it; `was_begun` by a build that died or failed."""
+class StagingDir(StagingView):
+    """An open building folder and the lock on it; `has_partial_work` by a build that died or failed."""
 
     target: Path
     lock: Lock
-    was_begun: bool = False
+    has_partial_work: bool = False
 
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
@@ -174,7 +174,7 @@ class StagingDir(BuildFolder):
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
-            if artifact.size_complaint(self.folder, file) is not None:
+            if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
         sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
@@ -182,7 +182,7 @@ class StagingDir(BuildFolder):
             durable.fsync_folder(folder)
         self.lock.check()
         durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
-        finish(self.folder, self.target, self.lock.fence)
+        finish_seal(self.folder, self.target, self.lock.fence)
         return artifact.open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
@@ -205,17 +205,17 @@ def sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
         durable.remove(path)
 
 
-def building_folders(target: Path) -> list[Path]:
+def staging_folders(target: Path) -> list[Path]:
     """Building folders beside a target, oldest first; without a live builder they wait to be adopted."""
     return numbered(target, "building")
 
 
-def leftover(target: Path, role: Role, number: int) -> Path:
+def leftover_path(target: Path, role: Role, number: int) -> Path:
     """The folder that the builder with a number builds a target in, or moves the old one to."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
-def target_of(folder: Path) -> Path | None:
+def leftover_target(folder: Path) -> Path | None:
     """The artifact that a folder of such a name is left of; None for any other name."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
@@ -223,18 +223,18 @@ def target_of(folder: Path) -> Path | None:
 
 def numbered(target: Path, role: Role) -> list[Path]:
     """Folders `.name.<role>.<number>` beside a target, by number."""
-    found = [path for path in beside(target) if path.name.startswith(f".{target.name}.{role}.")]
-    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=number_of)
+    found = [path for path in sibling_folder(target) if path.name.startswith(f".{target.name}.{role}.")]
+    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=staging_number)
 
 
-def beside(target: Path) -> list[Path]:
+def sibling_folder(target: Path) -> list[Path]:
     """Whatever has the name of a folder that is left of a target."""
     if not target.parent.is_dir():
         return []
-    return [path for path in target.parent.iterdir() if target_of(path) == target]
+    return [path for path in target.parent.iterdir() if leftover_target(path) == target]
 
 
-def number_of(folder: Path) -> int:
+def staging_number(folder: Path) -> int:
     return int(folder.name.rpartition(".")[2])
 
 
@@ -249,7 +249,7 @@ def protect(folder: Path, paths: Iterable[Path]) -> None:
         durable.set_mode(path, 0o755 | of_group if path.is_dir() else 0o444)
 
 
-def finish(folder: Path, target: Path, fence: int) -> None:
+def finish_seal(folder: Path, target: Path, fence: int) -> None:
     """Remove work files, protect the folder and move it to its target: steps 2 to 4."""
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
@@ -260,7 +260,7 @@ def finish(folder: Path, target: Path, fence: int) -> None:
     elif durable.exchange(folder, target):
         durable.remove(folder)
     else:
-        old = leftover(target, "old", fence)
+        old = leftover_path(target, "old", fence)
         durable.rename(target, old)
         durable.rename(folder, target)
         durable.remove(old)

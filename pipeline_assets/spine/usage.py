@@ -60,7 +60,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def no_cycles() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Python doesn't look while the block runs. Rows are trees, which are freed without: looking through them again and
     again, as they are made, takes a twelfth of the time and finds nothing. Whoever makes much calls `gc.collect(0)`.
     """

@@ -18,7 +18,7 @@ from typing import Generic, Protocol
 from pipeline_assets.spine.disk_errors import explain
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import S, Window, Work, run_shard
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.usage import resident_bytes
 
 _STOP_TIMEOUT_S = 5.0
@@ -31,7 +31,7 @@ class Job(Generic[S]):
 
     shard: S
     window: Window
-    folder: BuildFolder
+    folder: StagingView
     stage: str | None
 
 
@@ -51,7 +51,7 @@ class Failure:
     trace: str
 
     @classmethod
-    def of(cls, error: Exception) -> "Failure":
+    def from_exception(cls, error: Exception) -> "Failure":
         """The exception being handled: as itself where it survives the way, else in its words; some don't."""
         try:
             pickle.loads(pickle.dumps(error))
@@ -90,7 +90,7 @@ class Worker(Generic[S]):
         self.job: Job[S] | None = None
         self.has_retired = False
 
-    def give(self, job: Job[S]) -> None:
+    def send_job(self, job: Job[S]) -> None:
         self.job = job
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # died before it got the job: `answer` says so
             self.connection.send(job)
@@ -125,7 +125,7 @@ class Worker(Generic[S]):
         self.connection.close()
 
 
-def how_it_died(process: Process) -> str:
+def describe_exit(process: Process) -> str:
     """Its signal or exit status in words."""
     code = process.exitcode
     if code is not None and code < 0:
@@ -190,9 +190,9 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
             answer: Answer | Failure = Answer(receipt, has_grown)
         except OSError as error:
-            answer = Failure.of(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
+            answer = Failure.from_exception(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
         except Exception as error:
-            answer = Failure.of(error)
+            answer = Failure.from_exception(error)
         try:
             connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):  # the parent was killed: what is committed stays

@@ -5,12 +5,12 @@ What is compiled is imported where it is used: most commands build nothing.
 
 from pathlib import Path
 
-from pipeline_assets.build.kind import Job, Kind, seals_inputs
+from pipeline_assets.build.kind import Job, Kind, input_builder
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 
@@ -23,7 +23,7 @@ def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder
             {"files": list(one.files)},
             partition=one.name,
             folder=folder / one.name,
-            outside=SourceFolder(Path(one.path), one.files),
+            external_inputs=SourceFolder(Path(one.path), one.files),
         )
         for one in section.evaluation
     )
@@ -32,10 +32,10 @@ def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder
 EVALUATION = Kind(
     "stage_a/evaluation",
     recipe.EVALUATION_STAGE,
-    seals_inputs(pin_inputs),
+    input_builder(pin_inputs),
     "The files of an evaluation set, each by its hash; nothing is copied.",
     formats=frozenset({"file"}),
-    outside=folder_of,
+    external_inputs=input_folder,
     preview=preview_inputs,
     listing=list_inputs,
 )
@@ -50,9 +50,11 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
     sources = job.upstream_by_name(*kinds)
     rules = recipe.DecontaminationRecipe.from_content(job.recipe["decontamination"])
-    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings, may_be_empty)
+    return decontaminate_corpus(job.staging, sources, evaluation, rules, job.run.settings, may_be_empty)
 
 
 def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, root: Path) -> recipe.EvaluationSet:
-    assert isinstance(source.outside, SourceFolder)
-    return recipe.EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))
+    assert isinstance(source.external_inputs, SourceFolder)
+    return recipe.EvaluationSet(
+        section, open_artifact(root / source.folder).manifest, source.external_inputs.below(root)
+    )

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.build.checks import FILES, LEDGER, check
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SnapshotRows
 from pipeline_assets.build.rows.splits import SplitRows
@@ -38,8 +38,8 @@ class HealingRecipe(Recipe):
             f"{name}_{revision}",
             self.snapshot.rows_content(),
             folder=Path("corpora", name, revision),
-            named_by="snapshot.name",
-            made_for=self._described(),
+            name_key="snapshot.name",
+            intended_use=self._described(),
             export_as=f"{name}_{revision}.json",
         )
 
@@ -50,7 +50,7 @@ class HealingRecipe(Recipe):
             {**self.selection.content(), "valid_fraction": self.megatron.valid_fraction},
             [self.fineweb_edu_snapshot()],
             folder=Path("selections", self.name),
-            made_for=self._described(),
+            intended_use=self._described(),
             export_as=f"{self.name}.json",
         )
 
@@ -77,7 +77,7 @@ class HealingRecipe(Recipe):
             export_as=f"{self.name}_megatron.json",
         )
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         return [self.megatron_dataset()]
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -88,19 +88,19 @@ class HealingRecipe(Recipe):
 
 
 def _take_snapshot(job: Job) -> BuildResult:
-    recipe, hub = SnapshotRecipe.of_rows(job.recipe), job.run.hub_for("a snapshot")
-    return take_snapshot(job.building, hub, recipe, job.run.settings)
+    recipe, hub = SnapshotRecipe.from_rows(job.recipe), job.run.require_hub("a snapshot")
+    return take_snapshot(job.staging, hub, recipe, job.run.settings)
 
 
 def _list_snapshot(target: Target, run: Run) -> Listing:
-    recipe, hub = SnapshotRecipe.of_rows(target.recipe), run.hub_for("a snapshot")
+    recipe, hub = SnapshotRecipe.from_rows(target.recipe), run.require_hub("a snapshot")
     return list_snapshot(hub, recipe, run.settings.fetch_threads, run.settings.log_every_s)
 
 
 FINEWEB_EDU_SNAPSHOT = Kind(
     "healing/fineweb_edu_snapshot",
     SNAPSHOT_STAGE,
-    seals_files(_take_snapshot),
+    file_builder(_take_snapshot),
     """Documents of FineWeb-Edu at the recipe's commit, sampled by row group over all dumps.
 
     Each document names the file and row it came from. Rows that fail a rule are counted, bad rows are kept aside.""",
@@ -119,7 +119,7 @@ def _select(job: Job) -> BuildResult:
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
     sampling.SELECTION_STAGE,
-    seals_files(_select),
+    file_builder(_select),
     "Which shards of the snapshot the healing set is made of, each hashed again, and what holds for all of them.",
     preview=sampling.preview_selection,
 )
@@ -132,7 +132,7 @@ def _encode(job: Job) -> BuildResult:
     [made_from] = selected.identity.inputs
     recipe = splits.MegatronRecipe.from_content({key: value for key, value in job.recipe.items() if key != "split"})
     return splits.build_split(
-        job.building,
+        job.staging,
         open_artifact(run.root / snapshot.folder, made_from["digest"]),
         sampling.selected_shards(selected),
         recipe,
@@ -153,12 +153,16 @@ def _budget(recipe: Mapping[str, Any]) -> Planned:
 MEGATRON_SPLIT = Kind(
     "healing/megatron_split",
     splits.SPLIT_STAGE,
-    seals_files(_encode),
+    file_builder(_encode),
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     rows=SplitRows,
     tokens=_budget,
-    checks=(FILES, LEDGER, *map(check, (splits.index_reads_back, splits.ids_in_range, splits.token_budget_met))),
+    checks=(
+        FILES,
+        LEDGER,
+        *map(artifact_check, (splits.index_reads_back, splits.ids_in_range, splits.token_budget_met)),
+    ),
 )
 
 
@@ -171,13 +175,15 @@ def _join(target: Target, run: Run) -> BuildResult:
 MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",
     splits.DATASET_STAGE,
-    seals_inputs(_join),
+    input_builder(_join),
     "Both splits under one digest: what a training run names.",
     checks=(
         FILES,
-        check(splits.no_document_in_both_splits),
-        check(splits.valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
-        check(splits.no_valid_text_in_train, is_blocking=False),
+        artifact_check(splits.no_document_in_both_splits),
+        artifact_check(
+            splits.valid_fraction_is_plausible, is_blocking=False
+        ),  # by chance it fails once in a while, for ever
+        artifact_check(splits.no_valid_text_in_train, is_blocking=False),
     ),
 )
 RECIPE = HealingRecipe

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins import split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -22,8 +22,8 @@ from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inve
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
-from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
-from pipeline_assets.corpus.normalize.sources import folder_misfits
+from pipeline_assets.corpus.nemotron.splits import dataset_name, partition_key
+from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
@@ -31,9 +31,9 @@ from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.section import Misfit
+from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
-from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
+from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets
 
 
 class NemotronRecipe(Recipe):
@@ -57,23 +57,23 @@ class NemotronRecipe(Recipe):
     sealed_pools: Annotated[tuple[SealedPools, ...], pydantic.Field(strict=False)] = ()
 
     @classmethod
-    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        yield from sections.section_misfits(values)
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+        yield from sections.check_sections(values)
         if not values.get("datasets") and not values.get("sealed_pools"):
-            yield Misfit(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
+            yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
         if values.get("sealed_pools") and values.get("scoring") is None:
-            yield Misfit(("sealed_pools",), "`sealed_pools` are read by scores alone", "add `scoring`")
+            yield RecipeError(("sealed_pools",), "`sealed_pools` are read by scores alone", "add `scoring`")
         if root is not None:
-            yield from folder_misfits(values, root)
+            yield from check_folders(values, root)
 
-    def remarks(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """As `Recipe.remarks`."""
-        yield from super().remarks()
-        yield from sections.remarks_on(self.datasets, self.rows, self.publish)
+        yield from super().warnings()
+        yield from sections.recipe_warnings(self.datasets, self.rows, self.publish)
         if self.scoring is not None and self.scoring.batch_tokens < FEWEST_BATCH_TOKENS:
             yield f"scoring.batch_tokens is {self.scoring.batch_tokens}: it counts tokens, not rows of a batch"
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
             raw, asked = self._raw(section, split), list[Target]()
@@ -83,21 +83,21 @@ class NemotronRecipe(Recipe):
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
-                beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "compared_to": tuple(asked)}
+                beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "checked_against": tuple(asked)}
                 rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **beside))
         goals = [*(rows or inventories)]
         if self.deduplicate is not None:
-            left = rows_that_stay(self.name, rows, self.deduplicate, self.decontamination)
+            left = deduplicated_targets(self.name, rows, self.deduplicate, self.decontamination)
             goals += left
             if self.pools is not None:
-                made = pools_of(self.name, left, self.pools, self.publish)
+                made = pool_targets(self.name, left, self.pools, self.publish)
                 goals += made
                 pools = {one.partition: one for one in made if one.kind == CANDIDATE_POOLS.name}
-                scored = {split: pools[dataset_of(split)] for split in scored}
+                scored = {split: pools[dataset_name(split)] for split in scored}
         for sealed in self.sealed_pools:
             scored |= {f"{sealed.dataset}/{split}": given_pools(sealed) for split in sealed.splits}
         if self.scoring is not None:
-            goals += scores_of(self.name, scored, self.scoring, self.subsets)
+            goals += score_targets(self.name, scored, self.scoring, self.subsets)
         if self.hf_layout is not None:
             layout, of = self.hf_layout.content(), by_dataset(rows).items()
             goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
@@ -110,7 +110,7 @@ class NemotronRecipe(Recipe):
         if section.path is None:
             return RAW.target(self.name, content | {"revision": section.revision}, partition=partition)
         outside = split_pin.SplitFolder(Path(section.path), split, patterns)
-        return RAW.target(self.name, content, partition=partition, outside=outside)
+        return RAW.target(self.name, content, partition=partition, external_inputs=outside)
 
     def all_splits(self) -> list[tuple[sections.DatasetSection, str]]:
         """List the splits with their datasets, in recipe order."""
@@ -123,10 +123,10 @@ class NemotronRecipe(Recipe):
 def given_pools(section: SealedPools) -> Target:
     """Return the target of pools that another recipe sealed, as an input of scores."""
     folder, dataset = Path(section.folder), section.dataset
-    return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_given=True, export_as=None)
+    return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, export_as=None)
 
 
-def rows_that_stay(
+def deduplicated_targets(
     recipe: str, rows: Sequence[Target], asked: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
 ) -> list[Target]:
     """The deduplicated rows of splits.
@@ -135,10 +135,10 @@ def rows_that_stay(
         rows: normalised, a target a split, in order.
         items: evaluation sets whose items no row may ask; None where there are none.
     """
-    near, left = asked.of_prompts(), list[Target]()
+    near, left = asked.by_prompt(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for one in rows:
-        scopes.setdefault(asked.scope_of(str(one.partition)), []).append(one)
+        scopes.setdefault(asked.split_scope(str(one.partition)), []).append(one)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
         for one in splits:
@@ -160,7 +160,7 @@ def rows_that_stay(
     return left
 
 
-def pools_of(
+def pool_targets(
     recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
     """The pools of each dataset whose deduplicated rows are there, the report on them, and what is published."""
@@ -169,7 +169,7 @@ def pools_of(
     goals = [*pools, POOL_REPORT.target(recipe, {}, pools)]
     if publish is not None:
         for name, one in zip(datasets, pools, strict=True):
-            goals.append(PUBLISHED_POOLS.target(recipe, publish.content_of(name), [one], partition=name))
+            goals.append(PUBLISHED_POOLS.target(recipe, publish.recipe_content(name), [one], partition=name))
     return goals
 
 
@@ -177,19 +177,19 @@ def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
     """Group targets of splits by their dataset."""
     found: dict[str, list[Target]] = {}
     for one in splits:
-        found.setdefault(dataset_of(str(one.partition)), []).append(one)
+        found.setdefault(dataset_name(str(one.partition)), []).append(one)
     return found
 
 
 RAW = Kind(
     "nemotron/raw",
     split_pin.RAW_STAGE,
-    seals_inputs(split_pin.pin_split),
+    input_builder(split_pin.pin_split),
     """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     The dataset's card says which they are, else their names. Nothing is copied.""",
     formats=frozenset({"huggingface", "file"}),
-    outside=split_pin.split_folder_of,
+    external_inputs=split_pin.split_folder,
     preview=preview_inputs,
     listing=split_pin.list_split,
 )
@@ -198,14 +198,14 @@ RAW = Kind(
 def _take_inventory(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     max_rows = job.recipe["max_rows"]
-    with split_pin.split_files(raw, job.run, job.building, max_rows) as files:
-        return take_inventory(job.building, files, pin.manifest.identity, max_rows, job.run.settings)
+    with split_pin.split_files(raw, job.run, job.staging, max_rows) as files:
+        return take_inventory(job.staging, files, pin.manifest.identity, max_rows, job.run.settings)
 
 
 INVENTORY = Kind(
     "nemotron/inventory",
     INVENTORY_STAGE,
-    seals_files(_take_inventory),
+    file_builder(_take_inventory),
     """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
 
     Of all rows, or of a sample as the recipe asks; bad rows are kept aside with their reasons. JSON, and a page.""",
@@ -217,25 +217,25 @@ INVENTORY = Kind(
 
 def _normalise(job: Job) -> BuildResult:
     # The tokenizer is loaded only where it is needed.
-    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, origin_of
+    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
     rules = sections.rows_recipe(recipe, job.target.tokenizer)
-    origin = origin_of(pin.manifest.identity, recipe["subset"], recipe["domain"])
-    with split_pin.split_files(raw, job.run, job.building, rules.max_rows) as files:
-        return normalise_split(job.building, files, origin, rules, job.run.settings)
+    origin = row_origin(pin.manifest.identity, recipe["subset"], recipe["domain"])
+    with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files:
+        return normalise_split(job.staging, files, origin, rules, job.run.settings)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
     """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
-    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    inventories = [open_artifact(root / one.folder) for one in target.checked_against if one.matches_recipe(root)]
     return row_checks.compare_coverage(shards, inventories)
 
 
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
     sections.NORMALISE_STAGE,
-    seals_files(_normalise),
+    file_builder(_normalise),
     """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
 
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
@@ -245,9 +245,9 @@ NORMALIZED_SHARDS = Kind(
     checks=(
         FILES,
         LEDGER,
-        check(row_checks.texts_parse),
-        check(row_checks.tokens_round_trip),
-        check_beside(coverage_within_inventory, is_blocking=False),
+        artifact_check(row_checks.texts_parse),
+        artifact_check(row_checks.tokens_round_trip),
+        context_check(coverage_within_inventory, is_blocking=False),
     ),
 )
 
@@ -258,13 +258,13 @@ def _gather_prompts(job: Job) -> BuildResult:
     [rows, *earlier] = job.upstream
     system = sections.rows_recipe(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).system_content
     rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
-    return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
+    return gather_prompts(job.staging, rows, earlier, rules, job.run.settings)
 
 
 PROMPTS = Kind(
     "nemotron/prompts",
     sections.PROMPTS_STAGE,
-    seals_files(_gather_prompts),
+    file_builder(_gather_prompts),
     """What the rows of a split ask, as Documents; and rows that go, with reasons.
 
     Invalid Harmony, next to no completion, calls that don't fit their tools, texts that were there before.""",
@@ -277,7 +277,7 @@ PROMPTS = Kind(
 DECONTAMINATED = Kind(
     "nemotron/decontaminated",
     DECONTAMINATION_STAGE,
-    seals_files(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
+    file_builder(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
     "Prompts of a split without items of evaluation sets; of each that held one, which, how much of it, and where.",
     formats=frozenset({"jsonl"}),
     rows=conversations.DecontaminatedPrompts,
@@ -289,13 +289,13 @@ def _find_near(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
-    return dedup_corpus(job.building, job.upstream_by_name(), recipe, job.run.settings)
+    return dedup_corpus(job.staging, job.upstream_by_name(), recipe, job.run.settings)
 
 
 NEAR_DUPLICATES = Kind(
     "nemotron/near_duplicates",
     DEDUP_STAGE,
-    seals_files(_find_near),
+    file_builder(_find_near),
     "Which prompts of a split, of a dataset or of all are alike: a decision for each, and all pairs that are near.",
     formats=frozenset({"jsonl", "parquet"}),
     rows=conversations.ComparedPrompts,
@@ -308,13 +308,13 @@ def _deduplicate(job: Job) -> BuildResult:
 
     [rows, prompts, *_], drops = job.upstream, job.recipe["near_duplicates"] == "drop"
     clean, near = (next(iter(job.upstream_by_name(kind).values()), None) for kind in (DECONTAMINATED, NEAR_DUPLICATES))
-    return deduplicate_split(job.building, rows, prompts, clean, near, job.recipe["split"], drops, job.run.settings)
+    return deduplicate_split(job.staging, rows, prompts, clean, near, job.recipe["split"], drops, job.run.settings)
 
 
 DEDUPLICATED = Kind(
     "nemotron/deduplicated",
     sections.DEDUPLICATED_STAGE,
-    seals_files(_deduplicate),
+    file_builder(_deduplicate),
     """Rows of a split without those that go; near duplicates are tagged, or dropped where the recipe says so.
 
     Each that went is kept aside with its reason.""",
@@ -328,26 +328,26 @@ def _build_pools(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.pools import build_pools
 
     splits = {name.partition("/")[2]: rows for name, rows in job.upstream_by_name().items()}
-    return build_pools(job.building, splits, PoolsRecipe.from_content(job.recipe["pools"]), job.run.settings)
+    return build_pools(job.staging, splits, PoolsRecipe.from_content(job.recipe["pools"]), job.run.settings)
 
 
 CANDIDATE_POOLS = Kind(
     "nemotron/candidate_pools",
     POOLS_STAGE,
-    seals_files(_build_pools),
+    file_builder(_build_pools),
     """Rows of a dataset that are worth scoring, in a folder for each purpose; a row may be in several.
 
     Waits for all its splits. To take a row out changes one file of each pool that has it.""",
     formats=frozenset({"parquet"}),
     rows=conversations.CandidateRows,
-    checks=(FILES, LEDGER, check(row_checks.pools_have_rows, is_blocking=False)),
+    checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )
 
 
 POOL_REPORT = Kind(
     "nemotron/pool_report",
     POOL_REPORT_STAGE,
-    seals_files(lambda job: report_on_pools(job.building, job.upstream_by_name(), job.run.settings)),
+    file_builder(lambda job: report_on_pools(job.staging, job.upstream_by_name(), job.run.settings)),
     "How large the pools of all datasets are, which rows they share, and what these are. Waits for all datasets.",
     labels=(REPORT_HTML,),
     preview=preview_pools,
@@ -356,14 +356,14 @@ POOL_REPORT = Kind(
 
 def _publish(job: Job) -> BuildResult:
     [pools], asked = job.upstream, sections.PublishRecipe.from_content(job.recipe)
-    hub = job.run.hub_for("what was published") if job.run.sends else None
-    return publish_sealed(job.building, pools, hub, asked, replaces=job.run.replace)
+    hub = job.run.require_hub("what was published") if job.run.publishes else None
+    return publish_sealed(job.staging, pools, hub, asked, replaces=job.run.replace)
 
 
 PUBLISHED_POOLS = Kind(
     "nemotron/published_pools",
     sections.PUBLISH_STAGE,
-    seals_files(_publish),
+    file_builder(_publish),
     """The pools of a dataset as a dataset of a hub, a config for each; read back from there.
 
     The token is HF_TOKEN of whoever runs it. The same run goes on where it was cut off.""",
@@ -374,20 +374,20 @@ PUBLISHED_POOLS = Kind(
 
 def _lay_out(job: Job) -> BuildResult:
     if not job.recipe["readme"]:
-        return lay_out(job.building, job.upstream, None)
+        return lay_out(job.staging, job.upstream, None)
     name, made = job.target.folder.name, [split.manifest for split in job.upstream]
     card = CardContent(name, name, *card_splits(job.upstream), made)
-    return lay_out(job.building, job.upstream, dataset_card(card))
+    return lay_out(job.staging, job.upstream, dataset_card(card))
 
 
 HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,
-    seals_files(_lay_out),
+    file_builder(_lay_out),
     "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
-    rows=conversations.LaidOutRows,
+    rows=conversations.LayoutRows,
 )
 RECIPE = NemotronRecipe
 KINDS = (

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.token_rows import EncodedPairs, PairRows
@@ -25,13 +25,13 @@ from pipeline_assets.corpus.parallel_text.pairs import PairSource, TranslationFi
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, input_folder
 from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import Misfit
+from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 
@@ -50,22 +50,22 @@ class ParallelRecipe(Recipe):
     encode: EncodeSection | None = None
 
     @classmethod
-    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
-            yield Misfit(("source", "path"), f"there is no folder {root / path}", "correct `path`")
+            yield RecipeError(("source", "path"), f"there is no folder {root / path}", "correct `path`")
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         source = self.source
         outside = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
-        raw = RAW.target(self.name, source.content_of_files(), outside=outside)
+        raw = RAW.target(self.name, source.content_of_files(), external_inputs=outside)
         sample = SAMPLE.target(self.name, {"sample": self.sample.content(), "splits": list(source.splits)}, [raw])
         if self.encode is None:
             return [sample]
         content = {"encode": self.encode.cache_content()}
         model = None if self.encode.model is None else TokenizerPath(Path(self.encode.model))
         limit = LossLimit(self.encode.max_unknown_fraction)
-        return [TOKEN_CACHE.target(self.name, content, [sample], outside=model, demand=limit)]
+        return [TOKEN_CACHE.target(self.name, content, [sample], external_inputs=model, count_limit=limit)]
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         if self.source.dataset is None or self.source.revision is None:
@@ -74,15 +74,15 @@ class ParallelRecipe(Recipe):
 
 
 def _pin(target: Target, run: Run) -> BuildResult:
-    if isinstance(target.outside, SourceFolder):
-        return raw_pin.pin_of_folder(target.outside, run.root, run.settings)
+    if isinstance(target.external_inputs, SourceFolder):
+        return raw_pin.pin_of_folder(target.external_inputs, run.root, run.settings)
     recipe = target.recipe
-    return raw_pin.pin_of_hub(recipe["dataset"], recipe["revision"], _meant(target, run), {})
+    return raw_pin.pin_of_hub(recipe["dataset"], recipe["revision"], _intended_use(target, run), {})
 
 
-def _meant(target: Target, run: Run) -> list[HubFile]:
+def _intended_use(target: Target, run: Run) -> list[HubFile]:
     """Return the files of a hub that the patterns match; refuse a pattern without a file."""
-    recipe, hub = target.recipe, run.hub_for("this translation set")
+    recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
     found = set[HubFile]()
@@ -97,18 +97,18 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
 
 
 def _list(target: Target, run: Run) -> Listing:
-    if isinstance(target.outside, SourceFolder):
-        return Listing.of_files(target.outside.below(run.root).files())
-    return Listing(tuple(_pin(target, run).outside))
+    if isinstance(target.external_inputs, SourceFolder):
+        return Listing.from_files(target.external_inputs.below(run.root).files())
+    return Listing(tuple(_pin(target, run).external_inputs))
 
 
 RAW = Kind(
     "parallel_text/raw",
     raw_pin.RAW_STAGE,
-    seals_inputs(_pin),
+    input_builder(_pin),
     "The files of a translation set, each by its hash: of a hub at a commit, or of a folder here.",
     formats=frozenset({"huggingface", "file"}),
-    outside=folder_of,
+    external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
     listing=_list,
 )
@@ -121,13 +121,13 @@ def _sample(job: Job) -> BuildResult:
     recipe, splits = sampling.SampleRecipe.from_content(job.recipe["sample"]), tuple(job.recipe["splits"])
     patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
-        if isinstance(listed.outside, SourceFolder):
-            here = reading.enter_context(files_while_read(listed.outside.below(run.root).path, pin.manifest))
+        if isinstance(listed.external_inputs, SourceFolder):
+            here = reading.enter_context(files_while_read(listed.external_inputs.below(run.root).path, pin.manifest))
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
             dataset, revision, there = raw_pin.pinned_files(pin.manifest)
-            hub = run.hub_for("pairs")
+            hub = run.require_hub("pairs")
 
             def fetched(file: HubFile) -> Path:
                 return hub.fetch(dataset, revision, file).local
@@ -141,14 +141,14 @@ def _sample(job: Job) -> BuildResult:
             return next(matching, len(patterns)), file.name
 
         files.sort(key=place)
-        return write_sample(job.building, files, recipe, source, now, run.settings)
+        return write_sample(job.staging, files, recipe, source, now, run.settings)
 
 
 def _list_fetched(target: Target, run: Run) -> Listing:
     [pin] = target.upstream
-    if isinstance(pin.outside, SourceFolder):
+    if isinstance(pin.external_inputs, SourceFolder):
         return Listing()
-    return Listing.of_fetched(run.hub_for("this translation set"), pin.recipe["dataset"], _meant(pin, run))
+    return Listing.from_fetched(run.require_hub("this translation set"), pin.recipe["dataset"], _intended_use(pin, run))
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
@@ -164,7 +164,7 @@ def no_text_in_two_splits(sample: Artifact) -> Verdict:
 SAMPLE = Kind(
     "parallel_text/sample",
     sampling.SAMPLE_STAGE,
-    seals_files(_sample),
+    file_builder(_sample),
     """Sentence pairs, drawn by a reservoir in one pass and split once: manifest.jsonl.
 
     Each names the row of the file that it is.""",
@@ -172,17 +172,17 @@ SAMPLE = Kind(
     labels=(sampling.MANIFEST_META,),
     listing=_list_fetched,
     rows=PairRows,
-    checks=(FILES, LEDGER, check(no_text_in_two_splits)),
+    checks=(FILES, LEDGER, artifact_check(no_text_in_two_splits)),
 )
 
 
 def _encode(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.token_cache import write_cache
 
-    [sample], outside = job.upstream, job.target.outside
+    [sample], outside = job.upstream, job.target.external_inputs
     model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])
-    content = write_cache(job.building, sample.path(sampling.MANIFEST), recipe, model)
+    content = write_cache(job.staging, sample.path(sampling.MANIFEST), recipe, model)
     told = {TOKENIZER_FILE: str(outside.path)} if isinstance(outside, TokenizerPath) else {}
     return replace(content, provenance={**content.provenance, **told})
 
@@ -201,12 +201,12 @@ def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -
 TOKEN_CACHE = Kind(
     "parallel_text/token_cache",
     ENCODE_STAGE,
-    seals_files(_encode),
+    file_builder(_encode),
     "Ids of each pair of a sample, as NumPy files, and the SentencePiece model that they are of.",
     formats=frozenset({"numpy"}),
     rows=EncodedPairs,
-    outside=tokenizer_path,
-    checks=(FILES, check_beside(pairs_are_those_of_the_sample), check_beside(unknown_tokens_within_limit)),
+    external_inputs=tokenizer_path,
+    checks=(FILES, context_check(pairs_are_those_of_the_sample), context_check(unknown_tokens_within_limit)),
 )
 RECIPE = ParallelRecipe
 KINDS = (RAW, SAMPLE, TOKEN_CACHE)

@@ -9,7 +9,7 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
-from pipeline_assets.spine.recipe_yaml import line_of, read_yaml
+from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
 PROJECT_RECIPES = shipped_path("manifests/recipes")
@@ -32,7 +32,7 @@ add_system("stage2", "pipeline_assets.systems.stage2_mixture")
 add_system("parallel_text", "pipeline_assets.systems.parallel_text")
 
 
-def _kinds_of(system: str) -> Sequence[Kind]:
+def _system_kinds(system: str) -> Sequence[Kind]:
     kinds: Sequence[Kind] = importlib.import_module(SYSTEMS[system]).KINDS
     return kinds
 
@@ -42,13 +42,13 @@ class _Kinds(Mapping[str, Kind]):
 
     def __getitem__(self, name: str) -> Kind:
         system = name.partition("/")[0]
-        found = next((kind for kind in _kinds_of(system) if kind.name == name), None) if system in SYSTEMS else None
+        found = next((kind for kind in _system_kinds(system) if kind.name == name), None) if system in SYSTEMS else None
         if found is None:
             raise KeyError(name)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return (kind.name for system in SYSTEMS for kind in _kinds_of(system))
+        return (kind.name for system in SYSTEMS for kind in _system_kinds(system))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -57,7 +57,7 @@ class _Kinds(Mapping[str, Kind]):
 KINDS: Mapping[str, Kind] = _Kinds()
 
 
-def labels_of(kind: str) -> tuple[str, ...]:
+def label_names(kind: str) -> tuple[str, ...]:
     """Names of the labels that artifacts of a kind have; none of a kind that this program doesn't know."""
     return KINDS[kind].labels if kind in KINDS else ()
 
@@ -72,15 +72,15 @@ def read_recipe(path: Path, root: Path | None = None) -> Recipe:
     """The recipe in a file, of the class that its `system` names; folders of the data root that it is going to be built
     in are looked for. Raises UsageError: no such file or system, or a recipe that its class refuses.
     """
-    return recipe_of(read_yaml(path), path, root)
+    return parse_recipe(read_yaml(path), path, root)
 
 
-def recipe_of(values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
+def parse_recipe(values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
     """What a recipe file says, of the class that its `system` names. Arguments and errors as of `read_recipe`."""
     system = values.get("system")
     if not isinstance(system, str) or system not in SYSTEMS:
         raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(SYSTEMS)}")
-    return recipe_class(system).in_file(values, path, root)
+    return recipe_class(system).from_file_values(values, path, root)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
@@ -89,13 +89,13 @@ def recipe_paths(root: Path) -> dict[str, Path]:
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
 
-def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
+def load_recipes(root: Path) -> tuple[list[Recipe], list[InputError]]:
     """Every recipe that can be run by its name in a data root, by name, and what is wrong with the others."""
     recipes: list[Recipe] = []
     wrong: list[InputError] = []
     for path in recipe_paths(root).values():
         try:
-            recipes.append(recipe_of(check_file_name(path), path))
+            recipes.append(parse_recipe(check_file_name(path), path))
         except InputError as error:
             wrong.append(error)
     return recipes, wrong
@@ -111,7 +111,7 @@ def check_file_name(path: Path) -> dict[str, object]:
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
-        raise UsageError(f"the file is {path.stem}, its `name` is {name}", line_of(path, ["name"]), fix)
+        raise UsageError(f"the file is {path.stem}, its `name` is {name}", locate_key(path, ["name"]), fix)
     return values
 
 
@@ -126,7 +126,7 @@ def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():
-            if not target.is_given:
+            if not target.is_external:
                 names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
     return names
 

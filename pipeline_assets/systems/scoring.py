@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -27,30 +27,32 @@ from pipeline_assets.corpus.scoring.scores import (
     ScoredSplit,
     preview_rows,
     rows_have_scores,
-    scores_are_sure,
+    scores_are_stable,
 )
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import adopting
-from pipeline_assets.spine.staging import WORK, BuildFolder
+from pipeline_assets.spine.engine import adopt_finished_shards
+from pipeline_assets.spine.staging import WORK, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 _RAW = "nemotron/raw"
 
 
-def scores_of(
+def score_targets(
     recipe: str, pools: Mapping[str, Target], asked: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
     """The scores of splits, the report on them, and the subsets that are chosen by them. By split (`dataset/split`)
     come the candidate pools of its dataset, or the files of pools that lie elsewhere.
     """
-    model = MODEL.target(recipe, asked.model.pinned_content(), outside=asked.model.folder())
+    model = MODEL.target(recipe, asked.model.pinned_content(), external_inputs=asked.model.folder())
     limit = LossLimit(asked.max_unknown_fraction)
     scores = [
-        NLL_SCORES.target(recipe, asked.content_of(name.partition("/")[2]), [rows, model], partition=name, demand=limit)
+        NLL_SCORES.target(
+            recipe, asked.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
+        )
         for name, rows in pools.items()
     ]
     return [*scores, *made_of_scores(recipe, scores, subsets)]
@@ -69,12 +71,12 @@ def made_of_scores(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe
 MODEL = Kind(
     "nemotron/model",
     model_pin.MODEL_STAGE,
-    seals_inputs(model_pin.pin_model),
+    input_builder(model_pin.pin_model),
     """The files of the language model that scores, each by its hash: of a hub at a commit, or of a folder here.
 
     Nothing is copied. Weights that run code when they are loaded, and code beside them, are refused.""",
     formats=frozenset({"huggingface", "file"}),
-    outside=model_pin.model_folder_of,
+    external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
     listing=model_pin.list_model,
 )
@@ -86,31 +88,31 @@ def _score(job: Job) -> BuildResult:
     said, digest = pinned.manifest.identity.recipe, pinned.manifest.digest
     name = f"{said['name']}@{said['revision']}" if "revision" in said else digest
     with contextlib.ExitStack() as opened:
-        files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.building))
+        files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.staging))
         selection = select_rows(files, recipe.max_rows)
-        if run.elsewhere is None:
-            folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
-            locks = job.building.path(f"{WORK}/gpus")
+        if run.remote_launcher is None:
+            folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
+            locks = job.staging.path(f"{WORK}/gpus")
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
             run_stage = scoring_here(scorer, run.settings)
-            return score_split(job.building, files, selection, name, folder, recipe, run_stage)
-        work = _work_of(job.target, run, files, selection)
-        launcher = opened.enter_context(run.elsewhere.at(work, job.building))
-        run_stage = functools.partial(adopting, settings=run.settings, run_missing=launcher.run)
-        result = score_split(job.building, files, selection, name, name, recipe, run_stage)
+            return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
+        work = _split_work(job.target, run, files, selection)
+        launcher = opened.enter_context(run.remote_launcher.at(work, job.staging))
+        run_stage = functools.partial(adopt_finished_shards, settings=run.settings, run_missing=launcher.run)
+        result = score_split(job.staging, files, selection, name, name, recipe, run_stage)
         return replace(result, provenance={**result.provenance, **launcher.provenance()})
 
 
-def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:
+def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
     """What scores would take, whose pools and model are pinned."""
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
-        return _work_of(target, run, files, select_rows(files, max_rows))
+        return _split_work(target, run, files, select_rows(files, max_rows))
 
 
-def _work_of(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
+def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
-    model_pin.refuse_unfit(model, run, recipe)
+    model_pin.raise_if_unsupported(model, run, recipe)
     pools, weights = (_files_of_hub(one, run) for one in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest
@@ -119,14 +121,14 @@ def _work_of(target: Target, run: Run, files: Mapping[str, Path], selection: Sel
 
 def _files_of_hub(target: Target, run: Run) -> FilesOfHub | None:
     """Which files of a hub were pinned; None of what lies here."""
-    if target.kind not in (_RAW, MODEL.name) or target.outside is not None:
+    if target.kind not in (_RAW, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
     return FilesOfHub(name, revision, {file.path: file for file in files})
 
 
 @contextlib.contextmanager
-def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Iterator[dict[str, Path]]:
+def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
     """The files of a split's pools by their names, in order, while they are read."""
     if pools.kind == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
@@ -148,7 +150,7 @@ def _list_pools(target: Target, run: Run) -> Listing:
 NLL_SCORES = Kind(
     "nemotron/nll_scores",
     SCORES_STAGE,
-    seals_files(_score),
+    file_builder(_score),
     """How likely the model finds the completion of each row of a split, though it may be in several pools.
 
     Rows without a score say why. Some are scored again in batches of other sizes, to say how sure scores are.""",
@@ -156,9 +158,9 @@ NLL_SCORES = Kind(
     checks=(
         FILES,
         LEDGER,
-        check(rows_have_scores),
-        check_beside(unknown_tokens_within_limit),
-        check(scores_are_sure, is_blocking=False),
+        artifact_check(rows_have_scores),
+        context_check(unknown_tokens_within_limit),
+        artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
     listing=_list_pools,
@@ -167,7 +169,7 @@ NLL_SCORES = Kind(
 
 
 @contextlib.contextmanager
-def scored_splits(upstream: Sequence[Target], run: Run, folder: BuildFolder) -> Iterator[list[ScoredSplit]]:
+def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
     """The sealed scores of what is upstream, with the pools that they are of, while these are read."""
     with contextlib.ExitStack() as opened:
         splits = []
@@ -183,14 +185,14 @@ def scored_splits(upstream: Sequence[Target], run: Run, folder: BuildFolder) -> 
 
 
 def _report(job: Job) -> BuildResult:
-    with scored_splits(job.target.upstream, job.run, job.building) as splits:
-        return report_on_scores(job.building, splits, job.run.settings)
+    with scored_splits(job.target.upstream, job.run, job.staging) as splits:
+        return report_on_scores(job.staging, splits, job.run.settings)
 
 
 SCORE_REPORT = Kind(
     "nemotron/score_report",
     SCORE_REPORT_STAGE,
-    seals_files(_report),
+    file_builder(_report),
     "How the scores of all splits are spread, by domain, correctness and length. Waits for all splits.",
     labels=(REPORT_HTML,),
     preview=preview_scores,
@@ -200,14 +202,14 @@ SCORE_REPORT = Kind(
 def _choose(job: Job) -> BuildResult:
     recipe = SubsetsRecipe.from_content(job.recipe)
     encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
-    with scored_splits(job.target.upstream, job.run, job.building) as splits:
-        return choose_subsets(job.building, splits, recipe, encoder, job.run.settings)
+    with scored_splits(job.target.upstream, job.run, job.staging) as splits:
+        return choose_subsets(job.staging, splits, recipe, encoder, job.run.settings)
 
 
 TRAINING_SUBSETS = Kind(
     "nemotron/training_subsets",
     SUBSETS_STAGE,
-    seals_files(_choose),
+    file_builder(_choose),
     """Rows of all splits to train on, in a folder for each rule of the recipe; as tokens with a loss mask too.
 
     Each row keeps its score, its percentile and the rule that chose it. Waits for all splits.""",

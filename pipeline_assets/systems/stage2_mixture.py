@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
-from pipeline_assets.build.kind import Job, Kind, seals_files
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.kind import Job, Kind, file_builder
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SourceRows
@@ -31,12 +31,12 @@ from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
-from pipeline_assets.corpus.weights import weight_misfits
+from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Misfit, Name
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Name, RecipeError
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
@@ -56,7 +56,7 @@ class Stage2Recipe(Recipe):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[sharding.Source, ...], pydantic.Field(strict=False)] = ()
     tokenizer: (
-        Annotated[sharding.TrainedTokenizer | sharding.GivenTokenizer, pydantic.Field(discriminator="kind")] | None
+        Annotated[sharding.TrainedTokenizer | sharding.ExternalTokenizer, pydantic.Field(discriminator="kind")] | None
     ) = None
     dedup: DedupRecipe | None = None
     shards: sharding.ShardsSection | None = None
@@ -64,31 +64,33 @@ class Stage2Recipe(Recipe):
     segments: sharding.SegmentsRecipe | None = None
 
     @classmethod
-    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
-        yield from source_kinds.source_misfits(values)
-        yield from sharding.licence_misfits(values)
+        yield from source_kinds.check_sources(values)
+        yield from sharding.check_licences(values)
         for section in ("tokenizer", "shards"):
-            yield from weight_misfits(values, (section, "sources"), names, of_all=False)
+            yield from check_recipe_weights(values, (section, "sources"), names, of_all=False)
         if root is not None:
-            yield from source_kinds.folder_misfits(values, root)
+            yield from source_kinds.check_folders(values, root)
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
-                yield Misfit((section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out")
+                yield RecipeError(
+                    (section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out"
+                )
         corpora = section_at(values, "shards", "sources")
         for position, segment in sections_at(values, "segments", "segments"):
             for name in section_at(segment, "weights"):
                 if corpora and name not in corpora:
                     place = ("segments", "segments", position, "weights", name)
-                    yield Misfit(place, f"{name} has a weight, and is none of `shards.sources`", "correct it")
+                    yield RecipeError(place, f"{name} has a weight, and is none of `shards.sources`", "correct it")
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
             fix = "add `shards`, or name in `mixture` the recipe that has them"
-            yield Misfit(("segments",), "there is `segments` without `shards`", fix)
+            yield RecipeError(("segments",), "there is `segments` without `shards`", fix)
         if not values.get("sources") and values.get("mixture") is None:
-            yield Misfit(("name",), "there are no `sources`", "name some")
+            yield RecipeError(("name",), "there are no `sources`", "name some")
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
         trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, sharding.TrainedTokenizer) else []
@@ -112,9 +114,9 @@ class Stage2Recipe(Recipe):
         if isinstance(source, source_kinds.HubSource):
             raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
         else:
-            inputs = source_kinds.inputs_of(source)
+            inputs = source_kinds.input_patterns(source)
             content = {"kind": source.kind, "files": list(inputs.patterns)}
-            raw = RAW.target(self.name, content, partition=source.source, outside=inputs)
+            raw = RAW.target(self.name, content, partition=source.source, external_inputs=inputs)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
@@ -129,27 +131,31 @@ class Stage2Recipe(Recipe):
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         demand = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], demand=demand)
+        return TOKENIZER.target(
+            self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=demand
+        )
 
     def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, given = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
-        if isinstance(self.tokenizer, sharding.GivenTokenizer):
+        if isinstance(self.tokenizer, sharding.ExternalTokenizer):
             given["tokenizer"] = self.tokenizer.file().content()
-            given["outside"] = TokenizerPath(Path(self.tokenizer.path))
+            given["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
         limit = LossLimit(self.shards.max_unknown_fraction)
-        return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder, demand=limit, **given)
+        return TOKEN_SHARDS.target(
+            self.name, content, upstream, partition=name, folder=folder, count_limit=limit, **given
+        )
 
     def check_local_files(self, root: Path) -> None:
         """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
         `Recipe.check_local_files`.
         """
-        to_build = {target.kind for target in self.targets() if not target.is_sealed(root)}
+        to_build = {target.kind for target in self.targets() if not target.matches_recipe(root)}
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             trained_tokenizer.check_trainer()
-        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, sharding.GivenTokenizer):
+        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, sharding.ExternalTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -166,17 +172,19 @@ def shards_folder(mixture: str, corpus: str) -> Path:
 def given_shards(mixture: str, corpus: str) -> Target:
     """Shards that lie there, made by another recipe."""
     folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
-    return TOKEN_SHARDS.target(mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None)
+    return TOKEN_SHARDS.target(
+        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, export_as=None
+    )
 
 
 RAW = replace(stage_a.RAW, name="stage2/raw")
 
 
 def _take_rows(job: Job) -> BuildResult:
-    (source, _), [raw], run = source_kinds.source_of(job.recipe), job.upstream, job.run
-    hub = run.hub_for("this source") if isinstance(source, source_kinds.HubSource) else None
+    (source, _), [raw], run = source_kinds.parse_source(job.recipe), job.upstream, job.run
+    hub = run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None
     return mixture_views.with_source_notes(
-        job.building, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
+        job.staging, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
     )
 
 
@@ -190,13 +198,13 @@ def documents_have_licences(corpus: Artifact) -> Verdict:
     is_accepted = recipe.get("license_tag") == UNKNOWN and not by_row
     unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
     words = f"{documents - unknown:,} of {documents:,} documents carry a licence that is known"
-    return Verdict(not unknown, words, {"unknown": unknown}, is_slight=is_accepted or 0 < unknown < documents)
+    return Verdict(not unknown, words, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
 
 
 RAW_CORPUS = Kind(
     "stage2/raw_corpus",
     NORMALIZE_STAGE,
-    seals_files(_take_rows),
+    file_builder(_take_rows),
     """The selected rows of a source as Documents, and beside them what they are, their dataset's card, their licences.
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
@@ -206,9 +214,9 @@ RAW_CORPUS = Kind(
     checks=(
         FILES,
         LEDGER,
-        check(documents_have_licences),
-        check(named_columns_have_values, is_blocking=False),
-        check(no_document_is_outsized, is_blocking=False),
+        artifact_check(documents_have_licences),
+        artifact_check(named_columns_have_values, is_blocking=False),
+        artifact_check(no_document_is_outsized, is_blocking=False),
     ),
 )
 FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
@@ -217,7 +225,7 @@ FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
 DEDUPLICATED = replace(
     stage_a.DEDUPLICATED,
     name="stage2/deduplicated",
-    build=seals_files(lambda job: stage_a.deduplicate(job, RAW_CORPUS, FILTERED)),
+    build=file_builder(lambda job: stage_a.deduplicate(job, RAW_CORPUS, FILTERED)),
     description="""Documents of all sources that are nobody's duplicate; a decision for each other one, all near pairs.
 
     Waits until every source that is sharded is filtered.""",
@@ -229,30 +237,30 @@ def _train(job: Job) -> BuildResult:
     from pipeline_assets.corpus.tokens.train_tokenizer import train_tokenizer
 
     recipe = trained_tokenizer.TrainRecipe.from_content(job.recipe["tokenizer"])
-    return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
+    return train_tokenizer(job.staging, job.upstream_by_name(), recipe, job.run.settings)
 
 
 def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
     """The model has the sha256 that the recipe expects."""
-    if target.demand is None:
+    if target.count_limit is None:
         return Verdict(True, "the recipe expects none", applies=False)
-    return target.demand.judge(tokenizer.manifest)
+    return target.count_limit.evaluate(tokenizer.manifest)
 
 
 TOKENIZER = Kind(
     "stage2/tokenizer",
     trained_tokenizer.TOKENIZER_STAGE,
-    seals_files(_train),
+    file_builder(_train),
     """A SentencePiece unigram model of a sample drawn by weight, and what it makes of each corpus beside o200k.
 
     Waits until every source of its sample is there.""",
     preview=trained_tokenizer.preview_tokenizer,
-    beside=trained_tokenizer.write_tokenizer_figures,
+    after_build=trained_tokenizer.write_tokenizer_figures,
     checks=(
         FILES,
         LEDGER,
-        check_beside(model_is_expected),
-        check(trained_tokenizer.shares_are_kept, is_blocking=False),
+        context_check(model_is_expected),
+        artifact_check(trained_tokenizer.shares_are_kept, is_blocking=False),
     ),
 )
 
@@ -267,15 +275,15 @@ def _shard(job: Job) -> BuildResult:
         assert tokenizer.file is not None
         path = tokenizer.file.relative_to(root) if tokenizer.file.is_relative_to(root) else tokenizer.file
     else:
-        assert isinstance(job.target.outside, TokenizerPath) and job.target.tokenizer is not None
-        path = job.target.outside.path
+        assert isinstance(job.target.external_inputs, TokenizerPath) and job.target.tokenizer is not None
+        path = job.target.external_inputs.path
         tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
     found = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
     shards = [shard for shard in found if shard.source == name]
     content = _adopt_earlier(job, shards, tokenizer)
     if content is None:
         recipe = sharding.ShardsRecipe.from_content(job.recipe["shards"])
-        content = shard_corpus(job.building, shards, recipe, tokenizer, job.run.settings)
+        content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
 
 
@@ -283,11 +291,11 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
     """Reuse the token files of the earlier version; None if it has none, or its documents or tokenizer differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
-    if job.run.earlier is None:
+    if job.run.previous_recipe is None:
         return None
     root, name = job.run.root, job.recipe["source"]
     try:
-        target = job.run.earlier.target(TOKEN_SHARDS.name, job.target.partition)
+        target = job.run.previous_recipe.target(TOKEN_SHARDS.name, job.target.partition)
         sealed, corpus = open_artifact(root / target.folder), target.upstream[0]
         identity = sealed.manifest.identity
         if (identity.stage, identity.recipe) != (job.target.stage, job.target.recipe):
@@ -297,52 +305,52 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
         return None
     found = [one for one in corpus_shards({corpus.partition or corpus.name: documents}) if one.source == name]
     now = open_artifact(root / job.target.upstream[0].folder)
-    return adopt_shards(job.building, sealed, ((documents, found), (now, shards)), tokenizer)
+    return adopt_shards(job.staging, sealed, ((documents, found), (now, shards)), tokenizer)
 
 
 TOKEN_SHARDS = Kind(
     "stage2/token_shards",
     sharding.SHARDS_STAGE,
-    seals_files(_shard),
+    file_builder(_shard),
     """Token ids of a corpus as NumPy files of rows of one length, and what tells where each token is from.
 
     Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
     formats=frozenset({"numpy"}),
     rows=TokenShardRows,
     preview=mixture_views.preview_token_shards,
-    outside=tokenizer_path,
-    checks=(FILES, LEDGER, check_beside(unknown_tokens_within_limit)),
+    external_inputs=tokenizer_path,
+    checks=(FILES, LEDGER, context_check(unknown_tokens_within_limit)),
 )
 
 
 def _take_inventory(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.inventory import build_inventory
 
-    return build_inventory(job.building, job.upstream_by_name(), job.run.settings)
+    return build_inventory(job.staging, job.upstream_by_name(), job.run.settings)
 
 
 INVENTORY = Kind(
     "stage2/inventory",
     sharding.INVENTORY_STAGE,
-    seals_files(_take_inventory),
+    file_builder(_take_inventory),
     """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
 
     Waits until all shards are there.""",
     preview=mixture_views.preview_inventory,
-    beside=mixture_views.write_mixture_figures,
+    after_build=mixture_views.write_mixture_figures,
 )
 
 
 def _cut(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.segments import build_segments
 
-    return build_segments(job.building, job.upstream_by_name(), sharding.SegmentsRecipe.from_content(job.recipe))
+    return build_segments(job.staging, job.upstream_by_name(), sharding.SegmentsRecipe.from_content(job.recipe))
 
 
 SEGMENTS = Kind(
     "stage2/continual_segments",
     sharding.SEGMENTS_STAGE,
-    seals_files(_cut),
+    file_builder(_cut),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
     preview=mixture_views.preview_segments,
 )

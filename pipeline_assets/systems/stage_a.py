@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
-from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.build.recipe import Recipe
@@ -23,7 +23,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, check_caps
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
@@ -37,15 +37,15 @@ from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.listing import Planned
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.corpus.weights import weight_misfits
+from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Misfit, Option
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 
@@ -85,34 +85,34 @@ class StageARecipe(Recipe):
         return tuple(sorted(map(known_tag, tags)))
 
     @classmethod
-    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
-        yield from source_kinds.source_misfits(values)
-        yield from cap_misfits(values, sources)
-        yield from weight_misfits(values, ("pack", "weights"), sources, of_all=True)
+        yield from source_kinds.check_sources(values)
+        yield from check_caps(values, sources)
+        yield from check_recipe_weights(values, ("pack", "weights"), sources, of_all=True)
         if root is not None:
-            yield from source_kinds.folder_misfits(values, root)
+            yield from source_kinds.check_folders(values, root)
         outputs, seen = section_at(values, "outputs"), values.get("seen")
         place = Path(str(outputs.get("normalized_dir")))
         if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
             what = f"{place.name} has the place of something else"
-            yield Misfit(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
+            yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
         stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
         for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
-            yield Misfit(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
+            yield RecipeError(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
         for asked, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
             if asked and values.get("dedup") is None:
                 fix = "say how documents are compared, or leave it out"
-                yield Misfit(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
+                yield RecipeError(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
 
-    def remarks(self) -> Iterator[str]:
-        yield from super().remarks()
+    def warnings(self) -> Iterator[str]:
+        yield from super().warnings()
         if self.outputs is not None and (last := self.outputs.up_to):
             named = vars(self) | {"outputs.signatures": self.outputs.signatures}
             for name in filter(named.get, ("dedup", "decontamination", "pack", "outputs.signatures")):
                 yield f"`{name}` is left out: `outputs.up_to` is {last}"
 
-    def goals(self) -> list[Target]:
+    def final_targets(self) -> list[Target]:
         up_to = self.outputs.up_to if self.outputs else None
         if up_to == "normalized":
             return [*map(self._normalized, self.sources)]
@@ -123,46 +123,48 @@ class StageARecipe(Recipe):
         if self.dedup is not None:
             upstream = [*left, *(seen_store(Path(folder)) for folder in self.seen)]
             content = {"dedup": self.dedup.content()} | names
-            left = [self._of_all(DEDUPLICATED, content, upstream, demand=self.max_removed)]
+            left = [self._joint_target(DEDUPLICATED, content, upstream, count_limit=self.max_removed)]
             goals += left
             if self.outputs is not None and self.outputs.signatures:
-                goals.append(self._of_all(SIGNATURES, {"signatures": self.dedup.signatures()}, left))
+                goals.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signatures()}, left))
         if self.decontamination is not None:
             evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
             content = self.decontamination.rows_content() | names
-            left = [self._of_all(DECONTAMINATED, content, [*left, *evaluation])]
+            left = [self._joint_target(DECONTAMINATED, content, [*left, *evaluation])]
             goals += left
         if self.pack is not None:
             goals.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, left))
         told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
         of_report = [target for target in goals if target.kind in told]
         content = {**names, "licences": licence_table().digest()}
-        return [*goals, self._of_all(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
+        return [*goals, self._joint_target(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
 
     def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
         if isinstance(source, source_kinds.HubSource):
-            return self._of_source(RAW, source, source.rows_content(self.shard_text_bytes))
-        inputs = source_kinds.inputs_of(source)
-        return self._of_source(RAW, source, {"kind": source.kind, "files": list(inputs.patterns)}, outside=inputs)
+            return self._source_target(RAW, source, source.rows_content(self.shard_text_bytes))
+        inputs = source_kinds.input_patterns(source)
+        return self._source_target(
+            RAW, source, {"kind": source.kind, "files": list(inputs.patterns)}, external_inputs=inputs
+        )
 
     def _normalized(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
-            return self._of_source(NORMALIZED, source, {}, is_given=True)
+            return self._source_target(NORMALIZED, source, {}, is_external=True)
         content = source.rows_content(self.shard_text_bytes)
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
             content["licences"] = licence_table().fingerprint
-        return self._of_source(NORMALIZED, source, content, [self._raw(source)])
+        return self._source_target(NORMALIZED, source, content, [self._raw(source)])
 
     def _filtered(self, source: source_kinds.Source) -> Target:
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
-        return self._of_source(FILTERED, source, content, [self._normalized(source)])
+        return self._source_target(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind == PACKED.name)
-        if self.pack is not None and not all(target.is_sealed(root) for target in packed):
+        if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -175,7 +177,7 @@ class StageARecipe(Recipe):
         normalized = Path(given) if given else Path("stage_a", self.name, NORMALIZED.step)
         return normalized if step == NORMALIZED.step else normalized.parent / step
 
-    def _of_source(
+    def _source_target(
         self,
         kind: Kind,
         source: source_kinds.Source,
@@ -186,19 +188,19 @@ class StageARecipe(Recipe):
         folder = self._folder(kind.step) / source.source
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **more)
 
-    def _of_all(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **more: Any) -> Target:
+    def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **more: Any) -> Target:
         return kind.target(self.name, content, upstream, folder=self._folder(kind.step) / self.name, **more)
 
 
 RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
-    seals_inputs(source_pin.pin_inputs),
+    input_builder(source_pin.pin_inputs),
     """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     Nothing is copied; bytes of a hub are fetched into the cache.""",
     formats=frozenset({"huggingface", "file"}),
-    outside=folder_of,
+    external_inputs=input_folder,
     preview=preview_inputs,
     listing=source_pin.list_inputs,
 )
@@ -206,34 +208,34 @@ RAW = Kind(
 
 def normalise(job: Job) -> BuildResult:
     """Documents of a source, of the files that its pin lists."""
-    source, shard_text_bytes = source_kinds.source_of(job.recipe)
+    source, shard_text_bytes = source_kinds.parse_source(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, source_kinds.HubSource):
-        recipe, hub = source.snapshot(shard_text_bytes), run.hub_for("this source")
-        made = convert_hub_rows(job.building, raw, hub, recipe, source.columns, run.settings)
+        recipe, hub = source.snapshot(shard_text_bytes), run.require_hub("this source")
+        made = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
-        assert isinstance(listed.outside, SourceFolder)
-        folder = listed.outside.below(run.root)
-        made = convert_files(job.building, folder, raw.manifest, source, shard_text_bytes, run.settings)
-    return converted.finish(job.building, made, source.max_reject_fraction, run.settings)
+        assert isinstance(listed.external_inputs, SourceFolder)
+        folder = listed.external_inputs.below(run.root)
+        made = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
+    return converted.finish_source(job.staging, made, source.max_reject_fraction, run.settings)
 
 
 NORMALIZED = Kind(
     "stage_a/normalized",
     converted.NORMALIZE_STAGE,
-    seals_files(normalise),
+    file_builder(normalise),
     """Documents of a source, in one schema: text, where it came from, its licence and what that rests on.
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    beside=converted.write_group_manifest,
+    after_build=converted.write_group_manifest,
     checks=(
         FILES,
         LEDGER,
-        check(pages_add_up),
-        check(converted.named_columns_have_values, is_blocking=False),
-        check(no_document_is_outsized, is_blocking=False),
+        artifact_check(pages_add_up),
+        artifact_check(converted.named_columns_have_values, is_blocking=False),
+        artifact_check(no_document_is_outsized, is_blocking=False),
     ),
 )
 
@@ -243,13 +245,13 @@ def _filter(job: Job) -> BuildResult:
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
     recipe = FilterRecipe.from_content(job.recipe["filters"])
-    return filter_corpus(job.building, normalized, recipe, refused, job.run.settings)
+    return filter_corpus(job.staging, normalized, recipe, refused, job.run.settings)
 
 
 FILTERED = Kind(
     "stage_a/filtered",
     FILTER_STAGE,
-    seals_files(_filter),
+    file_builder(_filter),
     "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
     formats=frozenset({"jsonl"}),
     rows=FilteredRows,
@@ -263,26 +265,26 @@ def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
     sources, seen = job.upstream_by_name(*kinds), job.upstream_by_name(SIGNATURES)
-    return dedup_corpus(job.building, sources, recipe, job.run.settings, seen)
+    return dedup_corpus(job.staging, sources, recipe, job.run.settings, seen)
 
 
 def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
     """Of no source more documents went than the recipe's `max_removed` allows."""
-    if target.demand is None:
+    if target.count_limit is None:
         return Verdict(True, "the recipe has no caps", applies=False)
-    return target.demand.judge(deduplicated.manifest)
+    return target.count_limit.evaluate(deduplicated.manifest)
 
 
 DEDUPLICATED = Kind(
     "stage_a/deduplicated",
     DEDUP_STAGE,
-    seals_files(lambda job: deduplicate(job, NORMALIZED, FILTERED)),
+    file_builder(lambda job: deduplicate(job, NORMALIZED, FILTERED)),
     """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
 
     Waits until every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
     rows=DeduplicatedRows,
-    checks=(FILES, LEDGER, check_beside(removals_within_caps)),
+    checks=(FILES, LEDGER, context_check(removals_within_caps)),
 )
 
 
@@ -291,19 +293,19 @@ def _sign(job: Job) -> BuildResult:
 
     [deduplicated] = job.upstream
     recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])
-    return sign_corpus(job.building, deduplicated, recipe, job.run.settings)
+    return sign_corpus(job.staging, deduplicated, recipe, job.run.settings)
 
 
 def seen_store(folder: Path) -> Target:
     """A signature store that lies there, made by whatever recipe."""
     name = folder.name
-    return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_given=True, export_as=None)
+    return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, export_as=None)
 
 
 SIGNATURES = Kind(
     "stage_a/signatures",
     SIGNATURES_STAGE,
-    seals_files(_sign),
+    file_builder(_sign),
     "What later corpora are compared by to the documents that stay: hashes, bands and sets of shingles, no text.",
     formats=frozenset({"parquet"}),
 )
@@ -312,7 +314,7 @@ SIGNATURES = Kind(
 DECONTAMINATED = Kind(
     "stage_a/decontaminated",
     DECONTAMINATION_STAGE,
-    seals_files(lambda job: decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)),
+    file_builder(lambda job: decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)),
     """Documents of all sources without items of the evaluation sets; of each that had some, which, and where.
 
     Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
@@ -329,7 +331,9 @@ def packed_target(section: packing.PackSection, name: str, folder: Path, corpora
     outside = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer = section.tokenizer.content()
     limit = LossLimit(section.max_unknown_fraction)
-    return PACKED.target(name, content, corpora, folder=folder, tokenizer=tokenizer, outside=outside, demand=limit)
+    return PACKED.target(
+        name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=outside, count_limit=limit
+    )
 
 
 def _pack(job: Job) -> BuildResult:
@@ -338,10 +342,10 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    packing.refuse_emptied(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
-    path = job.target.outside.path if isinstance(job.target.outside, packing.TokenizerPath) else None
+    packing.raise_if_source_empty(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
+    path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
-    content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)
+    content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)
     told = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
     return replace(content, provenance={**content.provenance, **told})
 
@@ -354,7 +358,7 @@ def _packed_tokens(recipe: Mapping[str, Any]) -> Planned | None:
 PACKED = Kind(
     "stage_a/packed",
     packing.PACK_STAGE,
-    seals_files(_pack),
+    file_builder(_pack),
     """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
 
     Waits until all that it is drawn from is there.""",
@@ -362,14 +366,14 @@ PACKED = Kind(
     rows=PackedRows,
     preview=plan_files.preview_packed,
     tokens=_packed_tokens,
-    outside=packing.tokenizer_path,
+    external_inputs=packing.tokenizer_path,
     labels=(META,),
     checks=(
         FILES,
         LEDGER,
-        check_beside(unknown_tokens_within_limit),
-        check(plan_files.shares_reached, is_blocking=False),
-        check_beside(draws_are_deduplicated, is_blocking=False),
+        context_check(unknown_tokens_within_limit),
+        artifact_check(plan_files.shares_reached, is_blocking=False),
+        context_check(draws_are_deduplicated, is_blocking=False),
     ),
 )
 
@@ -380,7 +384,7 @@ def _report(job: Job) -> BuildResult:
     of_all = {one.kind: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}
     made_of_all = (of_all.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     digest = job.target.tokenizer["sha256"]
-    return report_on(job.building, sources, digest, licence_table(), job.run.settings, *made_of_all)
+    return report_on(job.staging, sources, digest, licence_table(), job.run.settings, *made_of_all)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:
@@ -393,7 +397,7 @@ def _steps(source: Target, root: Path) -> SourceSteps:
 REPORT = Kind(
     "stage_a/report",
     REPORT_STAGE,
-    seals_files(_report),
+    file_builder(_report),
     """What all sources hold by source, domain and licence, what became of their rows, what was packed, whom to name.
 
     Waits until all that the recipe asks for is there.""",

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pipeline_assets.build.rows.comparison import changed_values
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.artifact import damage_of, read_manifest
+from pipeline_assets.spine.artifact import find_damage, read_manifest
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.manifest import FileContent, Identity, Manifest
-from pipeline_assets.spine.provenance import versions, versions_of
+from pipeline_assets.spine.provenance import package_versions, versions
 
 Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
@@ -25,7 +25,7 @@ class FileFinding:
     damage: str | None
 
     @property
-    def is_as_promised(self) -> bool:
+    def matches_manifest(self) -> bool:
         """Whether the rebuilt file says what the sealed manifest says: then a damaged sealed file is the wrong one."""
         return self.sealed == self.rebuilt
 
@@ -36,7 +36,7 @@ class Version:
 
     name: str
     sealed: str | None
-    here: str | None
+    local: str | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class StepOutcome:
             something that it is made from came out different.
         rebuilt: its new manifest; None if it wasn't rebuilt.
         files: those whose content differs, or that are damaged where they are sealed.
-        elsewhere: what else of the identity differs: counts, decisions, inputs; a line each.
+        other_differences: What else of the identity differs: counts, decisions, inputs; a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
         versions: of libraries and the like that changed since it was sealed.
         is_sealed_intact: whether the sealed files were read and are as they were sealed.
@@ -70,12 +70,12 @@ class StepOutcome:
     rebuilt: Manifest | None = None
     is_sealed_intact: bool = False
     files: Sequence[FileFinding] = ()
-    elsewhere: Sequence[str] = ()
+    other_differences: Sequence[str] = ()
     stored_otherwise: Sequence[str] = ()
     versions: Sequence[Version] = ()
 
 
-def judge(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
+def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
     """The manifest of a rebuilt artifact held against that of the step; on demand the sealed files too, of which every
     byte is read. Raises RetryableError where the sealed artifact was replaced meanwhile.
     """
@@ -84,7 +84,7 @@ def judge(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
         raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
     damage = {}
     if holds_sealed and step.place is not None:
-        damage = {item.path: item.what for item in damage_of(step.place, sealed)}
+        damage = {item.path: item.what for item in find_damage(step.place, sealed)}
     is_same = rebuilt.digest == sealed.digest
     contents, contents_now = ({file.path: file for file in one.identity.files} for one in (sealed, rebuilt))
     stored, stored_now = ({file.path: file.sha256 for file in one.storage} for one in (sealed, rebuilt))
@@ -100,7 +100,9 @@ def judge(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
         rebuilt=rebuilt,
         is_sealed_intact=holds_sealed and not damage,
         files=files,
-        elsewhere=[] if is_same else changed_values(_rest(sealed.identity), _rest(rebuilt.identity)),
+        other_differences=[]
+        if is_same
+        else changed_values(_other_identity(sealed.identity), _other_identity(rebuilt.identity)),
         stored_otherwise=[path for path in same if stored.get(path) != stored_now[path]],
         versions=changed_versions(sealed.provenance, versions()),
     )
@@ -108,11 +110,11 @@ def judge(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
 
 def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | None]) -> list[Version]:
     """What is another one here than a manifest's provenance tells."""
-    then = versions_of(provenance)
+    then = package_versions(provenance)
     return [Version(name, then.get(name), here[name]) for name in here if then.get(name) != here[name]]
 
 
-def _rest(identity: Identity) -> dict[str, Any]:
+def _other_identity(identity: Identity) -> dict[str, Any]:
     """Counts, decisions and inputs of an identity: its other parts are files, or the same by construction."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

@@ -23,7 +23,7 @@ _TOKEN_BYTES = 4  # at most: ids of a vocabulary of up to 65,536 tokens take 2
 
 
 @dataclass(frozen=True)
-class Room:
+class CapacityCheck:
     """Bytes that are needed of the disk that a folder lies on, as far as they are known, and what is free there."""
 
     where: Path
@@ -35,12 +35,12 @@ class Room:
         return self.needed <= self.free
 
 
-def disk_rooms(root: Path, cache: Path, written: int, fetched: int) -> list[Room]:
+def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
     """Room for what is written below a data root and fetched into a cache; of two disks where the cache has its own."""
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
-        return [Room(root, written + fetched, free)]
-    return [Room(root, written, free), Room(cache, fetched, cache_free)]
+        return [CapacityCheck(root, written + fetched, free)]
+    return [CapacityCheck(root, written, free), CapacityCheck(cache, fetched, cache_free)]
 
 
 def _disk(path: Path) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class HubSample:
     rows: int
 
     @classmethod
-    def of(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
+    def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
         """The sample that inputs name; None if they name no row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for of_file in groups for group in of_file)
@@ -100,11 +100,11 @@ class RecipePlan:
     artifacts: Sequence[ArtifactPlan]
     fetched_bytes: int
     missing_bytes: int
-    rooms: Sequence[Room]
+    rooms: Sequence[CapacityCheck]
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
-        return [plan for plan in self.artifacts if not plan.status.is_there]
+        return [plan for plan in self.artifacts if not plan.status.matches_recipe]
 
 
 def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
@@ -112,12 +112,12 @@ def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     InputError: from the hub, which is asked only of what is to be built; UsageError: no file or column as the recipe
     names it, or nothing is sealed where something is said to be.
     """
-    hub, missing = run.hub_for("a recipe"), dict[str, int]()
+    hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
     artifacts = [_planned(status, run, missing) for status in held]
     fetched, written = sum(missing.values()), sum(plan.bytes_written for plan in artifacts)
-    is_built = all(status.is_there for status in held)
-    rooms = [] if is_built else disk_rooms(run.root, hub.cache, written, fetched)
+    is_built = all(status.matches_recipe for status in held)
+    rooms = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, rooms)
 
 
@@ -125,9 +125,9 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
     """The plan of one artifact; `missing` are the bytes to fetch by file, to which its own are added."""
     target = status.target
     for one in target.upstream:
-        if one.is_given and read_manifest(run.root / one.folder) is None:
+        if one.is_external and read_manifest(run.root / one.folder) is None:
             raise UsageError("nothing is sealed there", one.folder, "make it first, or correct the recipe")
-    if status.is_there:
+    if status.matches_recipe:
         return ArtifactPlan(status)
     list_files = KINDS[target.kind].listing
     listing = Listing() if list_files is None else list_files(target, run)
@@ -136,4 +136,4 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
         more = {name: count for name, count in listing.missing.items() if name not in missing}
         missing |= more
         figures["bytes_fetched"] = Planned(sum(more.values()), "less what the cache has")
-    return ArtifactPlan(status, figures, HubSample.of(listing.inputs))
+    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs))

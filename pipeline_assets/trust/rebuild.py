@@ -18,22 +18,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.drive import build_alone
+from pipeline_assets.build.drive import build_without_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import damage_of, members_of, read_manifest, sealed_manifest
+from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import OwnFile
-from pipeline_assets.spine.lineage import AREAS, COPIES, IN_ANOTHER_ROOT, Lineage
+from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.lineage import AREAS, COPIES, OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.provenance import versions, versions_of
+from pipeline_assets.spine.provenance import package_versions, versions
 from pipeline_assets.systems.registry import KINDS
-from pipeline_assets.trust.differences import Step, StepOutcome, judge
+from pipeline_assets.trust.differences import Step, StepOutcome, compare_step
 
 
-class StepChain:
+class RebuildPlan:
     """What is built again, upstream first, the artifact that was asked for last."""
 
     def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
@@ -47,12 +47,12 @@ class StepChain:
             UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
             InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
         """
-        asked = sealed_manifest(folder)
+        asked = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
         self._steps: dict[Path, Step] = {}  # by the folder of their target
         self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
-        for name in members_of(asked):
+        for name in member_digests(asked):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
         self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
@@ -74,7 +74,7 @@ class StepChain:
             return self._own[digest]
         if (found := self._lineage.find(digest)) is not None:
             return found.manifest, found.folder
-        return self._lineage.copy_of(digest), None
+        return self._lineage.exported_copy(digest), None
 
     def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
         """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
@@ -88,8 +88,8 @@ class StepChain:
             upstream=tuple(self._upstream(entry, folder) for entry in identity.upstream),
             tokenizer=identity.tokenizer,
             partition=partition,
-            made_for=manifest.provenance.get("made_for"),
-            outside=None if kind is None else kind.outside(manifest, self._lineage.root),
+            intended_use=manifest.provenance.get("made_for"),
+            external_inputs=None if kind is None else kind.external_inputs(manifest, self._lineage.root),
         )
         if folder.is_absolute():
             return target
@@ -101,9 +101,9 @@ class StepChain:
         manifest, place = self._known(entry["digest"])
         if manifest is None and is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
-            raise InputError(what + self._lineage.besides, self._lineage.root, IN_ANOTHER_ROOT)
+            raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (place is None and not is_rebuilt):
-            return self._lost(entry, has_manifest=manifest is not None)
+            return self._missing_artifact(entry, has_manifest=manifest is not None)
         if not is_rebuilt and place is not None:
             folder = place.absolute()
         elif "member" in entry:
@@ -113,12 +113,12 @@ class StepChain:
         partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
         return self._target(manifest, place, folder, partition)
 
-    def _lost(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
+    def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """A target in the place of a lost artifact, which may lie further up than anything that is read."""
         place = self._lineage.root.absolute() / entry["digest"]
         what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
-        fix = IN_ANOTHER_ROOT + (", or build it again too with --upstream" if has_manifest else "")
-        self._errors[place] = InputError(what + self._lineage.besides, self._folder, fix)
+        fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
+        self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
         return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
 
     def _free_folder(self, role: str, digest: str) -> Path:
@@ -138,7 +138,7 @@ def _refuse_other_version(step: Step) -> None:
     what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
     if kind is not None:
         what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
-    made_with = ", ".join(f"{name} {version}" for name, version in versions_of(manifest.provenance).items())
+    made_with = ", ".join(f"{name} {version}" for name, version in package_versions(manifest.provenance).items())
     where = step.place or manifest.digest
     raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
 
@@ -150,12 +150,12 @@ def _words(entry: Mapping[str, Any]) -> str:
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
 _UNFINISHED = ".unfinished"
-_TICKET_FILE: OwnFile[Any] = OwnFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+_TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
-class Scratch:
+class ScratchFolder:
     """An open scratch folder. `kept` is where it goes if it is to be kept."""
 
     folder: Path
@@ -163,22 +163,22 @@ class Scratch:
 
     def keep(self) -> None:
         """The folder has its lasting name, in the place of one that was kept before."""
-        self._end()
+        self._full_suffix()
         durable.remove(self.kept)
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
         """The folder is gone."""
-        self._end()
+        self._full_suffix()
         durable.remove(self.folder)
 
-    def _end(self) -> None:
+    def _full_suffix(self) -> None:
         """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
         durable.remove(self.folder / _TICKET)
 
 
 @contextlib.contextmanager
-def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[Scratch]:
+def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """The scratch folder of a rebuild, alone. The ticket says what is rebuilt and with what: a folder that was begun
     under another one is thrown away, since its shards would be those of another program. Raises InputError: another
     process does the same rebuild.
@@ -187,12 +187,12 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
-        if not _TICKET_FILE.holds(folder / _TICKET, data):
+        if not _TICKET_FILE.has_content(folder / _TICKET, data):
             durable.remove(folder / _TICKET)
             durable.remove(folder)
             durable.make_folder(folder)
             durable.write_durably(folder / _TICKET, data)
-        yield Scratch(folder, kept)
+        yield ScratchFolder(folder, kept)
         durable.remove(lock.path)
 
 
@@ -225,13 +225,13 @@ def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = Fa
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
     Raises:
-        UsageError, InputError: see `StepChain`; a damaged input; what a build raises.
+        UsageError, InputError: see `RebuildPlan`; a damaged input; what a build raises.
     """
-    chain = StepChain(folder, run.root, with_upstream)
+    chain = RebuildPlan(folder, run.root, with_upstream)
     asked = chain.steps[-1].manifest
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:
-        aside = replace(run, root=scratch.folder, replace=True, sends=False)
+        aside = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
             unlike = [one.step.target for one in outcomes if one.verdict in ("different", "not rebuilt")]
@@ -241,11 +241,11 @@ def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = Fa
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _drop_damaged(scratch.folder / step.target.folder)
             try:
-                artifact = build_alone(step.target, aside)
+                artifact = build_without_checks(step.target, aside)
             except InputError as error:
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(judge(step, artifact.manifest, holds_sealed=is_asked))
+            outcomes.append(compare_step(step, artifact.manifest, holds_sealed=is_asked))
         if not keep and Rebuild(outcomes, None).is_identical:
             scratch.remove()
             return Rebuild(outcomes, None)
@@ -262,7 +262,7 @@ def _drop_damaged(folder: Path) -> None:
     """Remove what an interrupted rebuild sealed if it is no more as it was."""
     try:
         manifest = read_manifest(folder)
-        is_damaged = manifest is not None and any(damage_of(folder, manifest))
+        is_damaged = manifest is not None and any(find_damage(folder, manifest))
     except InputError:
         is_damaged = True
     if is_damaged:

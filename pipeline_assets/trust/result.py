@@ -12,10 +12,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pipeline_assets.build.pins.raw_pin import CHANGED, CURE, HeldOfFolders, HeldOfHub
+from pipeline_assets.build.pins.raw_pin import CHANGED, FIX, HubCacheCheck, SourceFolderCheck
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.lineage import Chain, Finding
 from pipeline_assets.spine.rehash import HashTask
 
@@ -49,7 +49,9 @@ class Sample:
         """
         left = math.floor(self.share * sum(map(bytes_of, items)))
         taken = set()
-        for number in sorted(range(len(items)), key=lambda number: rank("sample", self.seed, *names(items[number]))):
+        for number in sorted(
+            range(len(items)), key=lambda number: seeded_rank("sample", self.seed, *names(items[number]))
+        ):
             if bytes_of(items[number]) <= left:
                 left -= bytes_of(items[number])
                 taken.add(number)
@@ -100,16 +102,16 @@ class Verification:
     findings: list[Finding]
     out_of_place: int
     started_at: datetime.datetime
-    hub: HeldOfHub | None = None
-    sources: HeldOfFolders | None = None
+    hub: HubCacheCheck | None = None
+    sources: SourceFolderCheck | None = None
     contents: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
     _complaints: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
-    def take(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
+    def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Tasks that are done, in any order; what is wrong becomes findings."""
         self._complaints |= {id(task): complaint for task, complaint in results}
-        for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
+        for part, cure in zip(self.parts, ("", f"; {FIX}", f"; {CHANGED}"), strict=True):
             wrong = [
                 Finding(task.paths[0], complaint + cure, task.owner)
                 for task in part
@@ -119,16 +121,16 @@ class Verification:
         if self.sources is not None:
             self.sources.findings += wrong  # theirs is the last part
 
-    def state_of(self, task: HashTask) -> State:
+    def artifact_state(self, task: HashTask) -> State:
         """What is known of a file."""
         if id(task) not in self._complaints:
             return "not_read"
         return "as_sealed" if self._complaints[id(task)] is None else "damaged"
 
     @property
-    def as_sealed(self) -> list[HashTask]:
+    def sealed_target(self) -> list[HashTask]:
         """The artifacts' files that are as sealed."""
-        return [task for task in self.tasks if self.state_of(task) == "as_sealed"]
+        return [task for task in self.tasks if self.artifact_state(task) == "as_sealed"]
 
     @property
     def verdict(self) -> Verdict:
@@ -165,9 +167,9 @@ class Verification:
         return [task for task in self.all_tasks if id(task) not in self._complaints]
 
     @property
-    def bytes_held(self) -> int:
+    def bytes_checked(self) -> int:
         """Of the artifacts' files that are as sealed."""
-        return sum(task.bytes for task in self.as_sealed)
+        return sum(task.bytes for task in self.sealed_target)
 
     @property
     def percent_read(self) -> float:
@@ -185,7 +187,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     scope, hub, sources = found.scope, found.hub, found.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
-        return [{"path": task.name, "bytes": task.bytes, "state": found.state_of(task)} for task in tasks]
+        return [{"path": task.name, "bytes": task.bytes, "state": found.artifact_state(task)} for task in tasks]
 
     return {
         "schema": SCHEMA,
@@ -205,9 +207,9 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             for finding in found.findings
         ],
         "files": len(found.tasks),
-        "files_as_sealed": len(found.as_sealed),
+        "files_as_sealed": len(found.sealed_target),
         "bytes": sum(task.bytes for task in found.tasks),
-        "bytes_as_sealed": found.bytes_held,
+        "bytes_as_sealed": found.bytes_checked,
         "percent_of_bytes_read": round(found.percent_read, 3),
         "contents": {
             "worked_out": len(found.contents),
@@ -225,14 +227,15 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "hub": hub
         and {
-            **{name: getattr(hub, name) for name in ("listed", "whole", "in_part", "not_here", "not_looked_for")},
+            **{name: getattr(hub, name) for name in ("listed", "whole", "in_part", "not_looked_for")},
+            "not_here": hub.unavailable,
             "files": files(hub.tasks),
         },
         "sources": sources
         and {
             "listed": sources.listed,
             "changed": [str(finding.where) for finding in sources.findings],
-            "not_here": sources.not_here,
+            "not_here": sources.unavailable,
             "files": files(sources.tasks),
         },
         "started_at_utc": found.started_at.isoformat(timespec="seconds"),

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline_assets.build.pins.raw_pin import held_of_folders, held_of_hub
+from pipeline_assets.build.pins.raw_pin import check_hub_cache, check_source_folders
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
-from pipeline_assets.spine.artifact import Artifact, Damage, present_files, read_manifest
+from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, scan_folder
 from pipeline_assets.spine.errors import InputError, one_line
-from pipeline_assets.spine.files import file_sha256, held, was_replaced
-from pipeline_assets.spine.lineage import Finding, chain_of
+from pipeline_assets.spine.files import file_sha256, pin_folder, replaced_error
+from pipeline_assets.spine.lineage import Finding, collect_chain
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import HashTask, rehash
-from pipeline_assets.systems.registry import labels_of
+from pipeline_assets.systems.registry import label_names
 from pipeline_assets.trust.result import Scope, Verification
 
 _QUIET_S = 2.0
 
 
-def look_at_chain(folder: Path, scope: Scope) -> Verification:
+def scan_chain(folder: Path, scope: Scope) -> Verification:
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
 
     Raises:
@@ -35,14 +35,14 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
         RetryableError: an artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
-    chain = chain_of(folder, scope.root)
+    chain = collect_chain(folder, scope.root)
     findings, tasks = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
         try:
-            present = list(present_files(artifact.folder, artifact.manifest, labels_of))
+            present = list(scan_folder(artifact.folder, artifact.manifest, label_names))
         except FileNotFoundError:
-            raise was_replaced(artifact.folder) from None
+            raise replaced_error(artifact.folder) from None
         for item in present:
             path = artifact.folder / item.path
             if isinstance(item, Damage):
@@ -54,13 +54,13 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
-        found.sources, of_hub = held_of_folders(manifests, chain.outside, scope.root)
-        found.hub = held_of_hub(scope.root / CACHE_FOLDER, of_hub)
+        found.sources, of_hub = check_source_folders(manifests, chain.external_inputs, scope.root)
+        found.hub = check_hub_cache(scope.root / CACHE_FOLDER, of_hub)
         findings += [*found.hub.findings, *found.sources.findings]
     return found
 
 
-def hold(found: Verification) -> None:
+def read_and_check(found: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
     Raises:
@@ -76,24 +76,24 @@ def _refuse_replaced(found: Verification) -> None:
     """Raise RetryableError if a finding is due to a replaced artifact."""
     for artifact in found.chain.artifacts:
         with contextlib.suppress(OSError):
-            if _shows_again(found, artifact):
+            if _is_still_wrong(found, artifact):
                 continue
-        raise was_replaced(artifact.folder)
+        raise replaced_error(artifact.folder)
 
 
-def _shows_again(found: Verification, artifact: Artifact) -> bool:
+def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
     """Check whether the findings on an artifact recur while its folder is kept open."""
-    with held(artifact.folder) as folder:
+    with pin_folder(artifact.folder) as folder:
         try:
             now = read_manifest(folder.view)
         except InputError:
             return True  # its manifest is damaged
         if now != artifact.manifest:
             return False
-        digest, present = now.digest, present_files(folder.view, now, labels_of)
+        digest, present = now.digest, scan_folder(folder.view, now, label_names)
         there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
-        damaged = [task for task in found.tasks if task.owner == digest and found.state_of(task) == "damaged"]
+        damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]
         return all(finding.where in there for finding in looked_at if finding.artifact == digest) and not any(
             _is_as_expected(folder.view / task.name, task) for task in damaged
         )
@@ -114,7 +114,7 @@ def _read(found: Verification) -> None:
         )
         tasks = list(itertools.chain.from_iterable(parts))
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
-    found.take(rehash(tasks, scope.threads, progress))
+    found.add_results(rehash(tasks, scope.threads, progress))
 
 
 def _read_contents(found: Verification) -> None:
@@ -126,7 +126,7 @@ def _read_contents(found: Verification) -> None:
         for file in artifact.manifest.identity.files
         if not file.is_raw
     }
-    tasks = [task for task in found.as_sealed if (task.owner, task.name) in hashes]
+    tasks = [task for task in found.sealed_target if (task.owner, task.name) in hashes]
     if not scope.content and scope.sample is None:
         found.unread_contents = len(tasks)
         return

@@ -17,7 +17,7 @@ import pytest
 from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
-from pipeline_assets.corpus.corpus_report import Example, ledger_of, report_of
+from pipeline_assets.corpus.corpus_report import Example, build_report, total_ledger
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, Profile
@@ -275,7 +275,7 @@ PROFILE = {
     Group("fineweb", "web", "odc-by"): counts(1200, 900_000, bin9=1000, bin12=200),
     Group("scraps", "web", "unknown"): counts(3, 100_000, bin0=1, bin15=2),
 }
-LEDGER = ledger_of(
+LEDGER = total_ledger(
     "fineweb",
     "filtered",
     Ledger(1500, 1200, {"ascii_ratio": 290}, {"no_text": 10}),
@@ -287,7 +287,7 @@ def page_of(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribut
     licences = defaultdict(lambda: licence_table()["unknown"])
     identity = Identity(StageVersion("report", 1), {}, [], None, {}, {}, [])
     built = {"started_at_utc": "2026-11-25T12:00:00+00:00", "command": {"typed": f"corpusmill run {name}"}}
-    report = json.loads(msgspec.json.encode(report_of(profile, ledgers, licences, attribution)))
+    report = json.loads(msgspec.json.encode(build_report(profile, ledgers, licences, attribution)))
     return render(report, Manifest("stage_a/report", name, identity, [], built))
 
 
@@ -363,7 +363,7 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
 
 def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
-        ledger = ledger_of(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text)]})
+        ledger = total_ledger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text)]})
         tags = Tags()
         tags.feed(page_of(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
         return tags.seen

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def written(folder: Path, shards: list[list[str]]) -> list[Path]:
 
 def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
     """Shard → row → which document of its id it is, of those whose id came before."""
-    files = doc_ids.write_repeats(written(folder, shards), BuildFolder(folder))
+    files = doc_ids.write_repeats(written(folder, shards), StagingView(folder))
     times = [list(doc_ids.read_repeats(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
     assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
     return {
@@ -141,7 +141,7 @@ def test_merging_holds_no_more_memory_for_eight_times_the_ids(
         paths = [folder / f"{number}" for number in range(2)]
         for path, of_shard in zip(paths, shards, strict=True):
             doc_ids.write_ids(path, path.name, of_shard)
-        doc_ids.write_repeats(paths, BuildFolder(folder))
+        doc_ids.write_repeats(paths, StagingView(folder))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most

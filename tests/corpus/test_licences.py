@@ -53,12 +53,12 @@ def table() -> LicenceTable:
     ],
 )
 def test_the_usual_spellings_of_a_licence_are_one_tag(table: LicenceTable, written: str, tag: str) -> None:
-    assert table.tag_of(written) == tag
+    assert table.match_tag(written) == tag
 
 
 @pytest.mark.parametrize("written", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
 def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, written: str) -> None:
-    assert table.tag_of(written) is None
+    assert table.match_tag(written) is None
     assert table.licensed(written, "row: license") == Licensed("unknown", f"row: license is {written!r}")
 
 
@@ -101,8 +101,8 @@ def test_attribution_names_each_source_with_its_licence_and_what_is_not_known(ta
 
 def test_every_licence_of_the_table_is_found_by_its_tag_and_spdx_id(table: LicenceTable) -> None:
     for entry in json.loads((PROJECT / "manifests" / "licences.json").read_text()):
-        assert table.tag_of(entry["tag"]) == entry["tag"]
-        assert entry["spdx"] is None or table.tag_of(entry["spdx"]) == entry["tag"]
+        assert table.match_tag(entry["tag"]) == entry["tag"]
+        assert entry["spdx"] is None or table.match_tag(entry["spdx"]) == entry["tag"]
 
 
 def entry(tag: str, *aliases: str) -> dict[str, object]:
@@ -281,7 +281,7 @@ def installed() -> Iterator[tuple[str, Path, set[str]]]:
         classifiers = [one.split(" :: ")[-1] for one in package.metadata.get_all("Classifier") or ()]
         licences = [one for one in classifiers if one in _OF_CLASSIFIERS or "(MPL" in one or "GPL" in one]
         if expression is not None:
-            stated = set() if " " in expression else {licence_table().tag_of(expression) or "unknown"}
+            stated = set() if " " in expression else {licence_table().match_tag(expression) or "unknown"}
         else:
             stated = _OF_CLASSIFIERS.get(licences[0], {"unknown"}) if len(licences) == 1 else set()
         if len(files) == 1 and stated:

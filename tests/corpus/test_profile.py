@@ -16,7 +16,7 @@ from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, by, from_
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
@@ -31,7 +31,7 @@ def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> DocumentShard:
 
 
 def profiled(folder: Path, documents: list[tuple[Group, str]], window: Window = WHOLE) -> dict[Group, Counts]:
-    receipt = profile_shard(shard_of(folder, documents), window, BuildFolder(folder), VOCABULARY_SHA256)
+    receipt = profile_shard(shard_of(folder, documents), window, StagingView(folder), VOCABULARY_SHA256)
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])
     return from_json(receipt.notes["groups"])
@@ -69,7 +69,7 @@ def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path)
 
     assert profiled(tmp_path, documents, Window(1, 4))[WEB].documents == 3
     with pytest.raises(InputError, match="row 2 kills the process that counts it"):
-        profiled(tmp_path, documents, Window(fatal=frozenset({2})))
+        profiled(tmp_path, documents, Window(poison_rows=frozenset({2})))
 
 
 def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pipeline_assets.corpus.sampling import TextRecipe, select_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import logged
+from pipeline_assets.spine.files import verify_reads
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(co
     shard.chmod(0o644)
     Path(shard).write_bytes(content)
 
-    with pytest.raises(InputError) as error, logged():
+    with pytest.raises(InputError) as error, verify_reads():
         select_shards(corpus, text("shards/*"))
 
     sealed = corpus.manifest.storage[1].sha256

@@ -12,9 +12,9 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_http import Garbled
+from pipeline_assets.corpus.readers.hub_http import MalformedResponse
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
+from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin, json_answer
 from pipeline_assets.spine.errors import InputError, UsageError
 
 OID = "0" * 40
@@ -139,7 +139,7 @@ class PagingHub(FaultyHub):
     entries_a_page = 10
     pages = 0
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         self.pages += 1
         entries = [entry(path=f"{self.pages}/{number}") for number in range(self.entries_a_page)]
         return json_answer(entries, headers={"Link": f'<{ask.raw_path}?page={self.pages}>; rel="next"'})
@@ -217,7 +217,7 @@ def test_a_file_that_is_always_elsewhere_is_one_line(proxied: ProxiedHub) -> Non
     client = HubFiles(Path("unused"), proxied.endpoint).client()
     proxied.first = [Answer(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
 
-    with pytest.raises(Garbled, match="it redirects more than 5 times"):
+    with pytest.raises(MalformedResponse, match="it redirects more than 5 times"):
         client.locate(f"{proxied.endpoint}/there")
 
 
@@ -274,7 +274,7 @@ class AskedHub(FaultyHub):
 
     shown: set[str]
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         self.shown.add(ask.authorization)
         return super().answer(origin, ask)
 

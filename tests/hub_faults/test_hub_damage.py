@@ -11,7 +11,7 @@ from healing_build import DATASET, FILE, write_pages
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import keep_listing, read_listing
+from pipeline_assets.corpus.readers.hub_listing import read_listing, write_listing
 from pipeline_assets.demo.loopback_http import Answer, json_answer
 
 
@@ -56,7 +56,7 @@ def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_aga
     read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
     sha256 = hashlib.sha256((hub.folder / "datasets" / DATASET / FILE).read_bytes()).hexdigest()
     came = {f"sha256:{sha256}": f"sha256:{'0' * 64}"}
-    keep_listing(listing, [replace(file, digest=came.get(file.digest, file.digest)) for file in read_listing(listing)])
+    write_listing(listing, [replace(file, digest=came.get(file.digest, file.digest)) for file in read_listing(listing)])
 
     damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
     hub.inject()

@@ -30,7 +30,7 @@ def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
     content = yaml.safe_load(SHIPPED.read_text())
     for section in content["datasets"]:
         section["revision"] = nemotron_hub.commits()[section["dataset"]]
-    return NemotronRecipe.of(content, SHIPPED)
+    return NemotronRecipe.from_mapping(content, SHIPPED)
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,13 @@ from answers import Corpusmill, Started, type_page
 from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 
-from pipeline_assets.build.rows.source_row import SourceRow, record_of
+from pipeline_assets.build.rows.source_row import SourceRow, read_record
 from pipeline_assets.build.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.nemotron.schema import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
+from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
 from pipeline_assets.demo.loopback_writes import OBJECTS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import Lineage
@@ -37,7 +37,7 @@ class KillingHub(FaultyHub):
     answered = False
     counting = threading.Lock()
 
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
         if self.victim is None:
             return super().answer(origin, ask)
         with self.counting:  # requests come at once, and others while one is answered
@@ -258,7 +258,7 @@ def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: Kil
             [traced] = trace_row(store, number)
             source = traced.text.source.rows[0]
             assert isinstance(source, SourceRow) and source.dataset == section["dataset"]
-            record = record_of(source, files)
+            record = read_record(source, files)
             content = (hub.folder / "datasets" / source.dataset / source.path).read_bytes()
             assert content[source.row : source.row + len(record) + 1] == record + b"\n"
             row = json.loads(record)

@@ -60,7 +60,9 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
     path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
         made = made_pools(tmp_path, hub.commits())
-        scored_recipe(tmp_path, made, Run.of(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint)))
+        scored_recipe(
+            tmp_path, made, Run.from_settings(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint))
+        )
         content = read_yaml(path)
         content["scoring"] |= {"max_rows": 2, "max_length": 256, "rescored": 1}
         try:

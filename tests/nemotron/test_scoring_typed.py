@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of 
 from forged import flip
 from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.systems.registry import read_recipe
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from_and_edit
     again = corpusmill("run", "score-maths-first", "--data", tmp_path / "out")
     assert again.returncode == 0, again.stderr
     key = dg.AssetKey(["nemotron", "score-maths-first", "nll_scores"])
-    pools_of_scores = definitions_of(tmp_path / "out").resolve_asset_graph().get(key).parent_keys
+    pools_of_scores = build_definitions(tmp_path / "out").resolve_asset_graph().get(key).parent_keys
     assert dg.AssetKey(["nemotron", "mine", "candidate_pools"]) in pools_of_scores
 
     path = sorted(pools.rglob("*.parquet"))[0]

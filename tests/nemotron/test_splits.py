@@ -98,7 +98,9 @@ def test_the_subset_of_a_row_is_its_config_unless_the_recipe_says_another(
     rows = yaml.safe_load(SHIPPED.read_text())["rows"]
     content = {"system": "nemotron", "name": "chats", "rows": rows, "datasets": [section | {"domain": "math"}]}
 
-    build(NemotronRecipe.of(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), RunSettings())
+    build(
+        NemotronRecipe.from_mapping(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), RunSettings()
+    )
 
     folder = tmp_path / "out" / "nemotron" / "chats" / "normalized_shards" / "chats"
     made = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]

@@ -65,7 +65,7 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
 
 
 def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target], files: dict[str, Path]) -> Artifact:
-    recipe = SubsetsRecipe.of({"rules": RULES, "tokens": False}, "the test")
+    recipe = SubsetsRecipe.from_mapping({"rules": RULES, "tokens": False}, "the test")
     splits = [ScoredSplit(str(one.partition), root / one.folder / SCORES_FILE, files) for one in scores]
     target = Target("nemotron/training_subsets", name, Path("nemotron", name), SUBSETS_STAGE, {}, (*scores, *pools))
     encoder = load_encoder(VOCABULARY_SHA256)
@@ -101,18 +101,18 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
     store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder)
 
     assert len(store) == made.manifest.identity.counts["documents"] > 2
-    assert [one.id.rpartition("\0")[2] for one in store] == [store.at(n).parts[0].id for n in range(len(store))]
+    assert [one.id.rpartition("\0")[2] for one in store] == [store.row_at(n).parts[0].id for n in range(len(store))]
     for number in range(len(store)):
-        [part] = store.at(number).parts
+        [part] = store.row_at(number).parts
         origin = store.origin(part)
         assert isinstance(origin, Line) and isinstance(origin.store, CandidateRows)
         assert (origin.part().id, origin.part().text) == (part.id, part.text)
         [traced], [same] = trace_row(store, number), trace_row(upstream, origin.number)
         assert traced.text.source == same.text.source
         fate = store.fate(origin.part())
-        assert fate is not None and (fate.outcome, [*fate.told["subsets"]]) == ("chosen", ["hard"])
-    left = [number for number in range(len(upstream)) if not store.find(upstream.at(number).parts[0].id)]
-    fate = store.fate(upstream.at(left[0]).parts[0])
+        assert fate is not None and (fate.outcome, [*fate.describe["subsets"]]) == ("chosen", ["hard"])
+    left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
+    fate = store.fate(upstream.row_at(left[0]).parts[0])
     assert fate is not None and fate.outcome == "in_no_subset"
 
 
@@ -128,7 +128,7 @@ def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tu
 
     store = SubsetRows(made, Lineage(root))
 
-    [first, second] = (store.origin(store.at(number).parts[0]) for number in range(2))
+    [first, second] = (store.origin(store.row_at(number).parts[0]) for number in range(2))
     assert isinstance(first, Source) and isinstance(second, Source)
     assert [source.rows[0].row for source in (first, second)] == [2, 3]
     assert (first.file, first.digest, first.license_tag) == (file, entry["digest"], "not stated")
@@ -142,7 +142,7 @@ def test_a_row_that_was_never_scored_is_told(built: tuple[Path, dict[str, Target
     made = subsets_of(root, "odd", [scores_of(root, "MCQ", {"f.parquet": ["a", "b"]}, target)], [target],
                       {"f.parquet": path})  # fmt: skip
     store = SubsetRows(made, Lineage(root))
-    [part] = store.at(0).parts
+    [part] = store.row_at(0).parts
 
     with pytest.raises(InputError, match="no score is of 'b#2'"):
         store.origin(type(part)("b#2", part.source, part.shard, part.shard_row, part.text, record=part.record))

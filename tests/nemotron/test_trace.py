@@ -49,7 +49,7 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
         outcome, number = below.pop(pools)
         assert outcome == "pooled" and number is not None
-        assert open_rows(pools).at(number).parts[0].id == own.text.part.id
+        assert open_rows(pools).row_at(number).parts[0].id == own.text.part.id
         assert below == {laid_out.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
 
 
@@ -77,7 +77,7 @@ def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, root: Path, laid
     pq.write_table(table, tmp_path / name, row_group_size=1)
 
     store = ConversationRows(Artifact(tmp_path, laid_out.manifest), Lineage(root))
-    [*parts] = (store.at(row).parts[0] for row in (3, 4, 5))
+    [*parts] = (store.row_at(row).parts[0] for row in (3, 4, 5))
 
     assert [part.id for part in parts] == table["id"].to_pylist()
     assert [part.shard_row for part in parts] == [0, 1, 2]

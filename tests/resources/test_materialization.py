@@ -1,14 +1,14 @@
 """What the UI shows of an artifact."""
 
-from resources.store import table_of
+from resources.store import preview_table
 
 
 def test_what_a_document_says_is_shown_as_text() -> None:
     rows = [{"doc_id": "<urn:uuid:1>", "characters": "1,200", "text": "![x](http://evil.example/p.png) | a"}]
 
-    assert table_of(rows).splitlines() == [
+    assert preview_table(rows).splitlines() == [
         "| doc_id | characters | text |",
         "| --- | --- | --- |",
         "| \\<urn:uuid:1\\> | 1,200 | `![x](http://evil.example/p.png) \\| a` |",
     ]
-    assert table_of([]) == "(none)"
+    assert preview_table([]) == "(none)"

@@ -11,7 +11,7 @@ from refusals import refusal
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.fork_server import default_start_method
-from resources.modal_launcher import OnModal
+from resources.modal_launcher import ModalLauncherFactory
 from resources.store import Hub, Launcher, Store, data_root
 
 ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20)
@@ -26,7 +26,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
     run = store.run(data_root(), hub.files(data_root()))
-    return run.root, run.settings, run.hub_for("a test").tries
+    return run.root, run.settings, run.require_hub("a test").tries
 
 
 @pytest.mark.parametrize("empty", [None, *SETTINGS])
@@ -57,7 +57,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
 
     run = Store(workers=0).run(tmp_path, Hub(tries=2).files(tmp_path))
 
-    assert (run.settings.workers, run.hub_for("a test").tries) == (0, 2)
+    assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
     def launcher_of(**config: object) -> object:
         launcher = Launcher(**config)
         first, second = (Store().run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
-        assert first.elsewhere is second.elsewhere  # the steps of a run share one limit
-        return first.elsewhere
+        assert first.remote_launcher is second.remote_launcher  # the steps of a run share one limit
+        return first.remote_launcher
 
     assert launcher_of() is None
     chosen = launcher_of(name="modal", cost_limit=5, split_cost_limit=2)
@@ -108,7 +108,7 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
     from_environment = launcher_of()
 
-    assert isinstance(chosen, OnModal) and isinstance(from_environment, OnModal)
+    assert isinstance(chosen, ModalLauncherFactory) and isinstance(from_environment, ModalLauncherFactory)
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
     assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
     assert launcher_of(name="local") is None

@@ -14,7 +14,7 @@ import resources.store
 from pipeline_assets.build import drive
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
-from pipeline_assets.definitions import definitions_of
+from pipeline_assets.definitions import build_definitions
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import read_recipe
 from resources.store import Hub, Store, Tokenizer
@@ -37,7 +37,7 @@ def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_ui_shows_it_with_its_digest(tmp_path: Path) -> None:
-    tokenizer = (definitions_of(tmp_path).resources or {})["tokenizer"]
+    tokenizer = (build_definitions(tmp_path).resources or {})["tokenizer"]
 
     assert isinstance(tokenizer, Tokenizer)
     assert (tokenizer.family, len(tokenizer.sha256)) == ("o200k_harmony", 64)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import StagingDir
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,5 +29,5 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def building(tmp_path: Path) -> Iterator[StagingDir]:
     """An open building folder for words."""
-    with open_building(tmp_path / "words", {}) as building:
+    with open_staging_dir(tmp_path / "words", {}) as building:
         yield building

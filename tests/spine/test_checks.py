@@ -11,7 +11,7 @@ from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
 from pipeline_assets.build.inventory import artifact_statuses
-from pipeline_assets.spine.artifact import CheckResult, Verdict, keep_results, kept_results
+from pipeline_assets.spine.artifact import CheckResult, Verdict, read_check_results, write_check_results
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.provenance import Stopwatch
@@ -22,12 +22,16 @@ FAILED = CheckResult("words_are_english", False, True, "3 of 4 are not")
 
 
 def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_path: Path) -> None:
-    keep_results(tmp_path / "words", "sha256:aa", [PASSED, WARNED, FAILED])
+    write_check_results(tmp_path / "words", "sha256:aa", [PASSED, WARNED, FAILED])
 
-    found = kept_results(tmp_path / "words", "sha256:aa")
+    found = read_check_results(tmp_path / "words", "sha256:aa")
 
     assert found == (PASSED, WARNED, FAILED)
-    assert [(one.word, one.holds_back) for one in found] == [("passed", False), ("WARNING", False), ("FAILED", True)]
+    assert [(one.word, one.is_blocking_failure) for one in found] == [
+        ("passed", False),
+        ("WARNING", False),
+        ("FAILED", True),
+    ]
     assert [path.name for path in tmp_path.iterdir()] == [".words.checks.json"]
 
 
@@ -43,17 +47,17 @@ def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_p
 def test_what_is_no_record_says_nothing(content: bytes, tmp_path: Path) -> None:
     (tmp_path / ".words.checks.json").write_bytes(content)
 
-    assert kept_results(tmp_path / "words", "sha256:aa") is None
+    assert read_check_results(tmp_path / "words", "sha256:aa") is None
 
 
 def test_a_link_is_no_record_and_writing_follows_none(tmp_path: Path) -> None:
-    keep_results(tmp_path / "other", "sha256:aa", [PASSED])
+    write_check_results(tmp_path / "other", "sha256:aa", [PASSED])
     planted = tmp_path / ".other.checks.json"
     before = planted.read_bytes()
 
     (tmp_path / ".words.checks.json").symlink_to(planted)
-    of_link = kept_results(tmp_path / "words", "sha256:aa")
-    keep_results(tmp_path / "words", "sha256:aa", [FAILED])
+    of_link = read_check_results(tmp_path / "words", "sha256:aa")
+    write_check_results(tmp_path / "words", "sha256:aa", [FAILED])
 
     assert of_link is None
     assert planted.read_bytes() == before
@@ -66,7 +70,7 @@ class AtMost:
     documents: int
     check: str = "few_documents"
 
-    def judge(self, manifest: Manifest) -> Verdict:
+    def evaluate(self, manifest: Manifest) -> Verdict:
         there = manifest.identity.counts["documents"]
         return Verdict(there <= self.documents, f"{there} documents, {self.documents} at most")
 
@@ -78,18 +82,22 @@ def digest(tmp_path: Path) -> str:
 
 
 def say(root: Path, digest: str, *results: CheckResult) -> None:
-    keep_results(root / ENGLISH_WORDS.folder, digest, results)
+    write_check_results(root / ENGLISH_WORDS.folder, digest, results)
 
 
 def test_a_failed_one_says_which_check_and_why_and_a_warning_leaves_it_current(tmp_path: Path, digest: str) -> None:
     say(tmp_path, digest, PASSED, WARNED, FAILED)
-    failed = ENGLISH_WORDS.state(tmp_path), ENGLISH_WORDS.is_sealed(tmp_path), ENGLISH_WORDS.is_settled(tmp_path)
+    failed = (
+        ENGLISH_WORDS.state(tmp_path),
+        ENGLISH_WORDS.matches_recipe(tmp_path),
+        ENGLISH_WORDS.is_up_to_date(tmp_path),
+    )
 
     say(tmp_path, digest, PASSED, WARNED)
 
     assert failed == (("failed", "words_are_english failed: 3 of 4 are not"), True, False)
     assert ENGLISH_WORDS.state(tmp_path) == ("current", digest)
-    assert ENGLISH_WORDS.is_settled(tmp_path)
+    assert ENGLISH_WORDS.is_up_to_date(tmp_path)
 
 
 def test_one_whose_checks_were_never_asked_is_current_but_not_settled(tmp_path: Path, digest: str) -> None:
@@ -97,7 +105,7 @@ def test_one_whose_checks_were_never_asked_is_current_but_not_settled(tmp_path: 
     say(tmp_path, "sha256:of-what-lay-here-before", FAILED)
 
     assert orphans == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
-    assert not ENGLISH_WORDS.is_settled(tmp_path)
+    assert not ENGLISH_WORDS.is_up_to_date(tmp_path)
 
 
 @pytest.mark.parametrize("is_replacing", [False, True])
@@ -105,7 +113,7 @@ def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replaci
     say(tmp_path, digest, FAILED)
 
     there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
-    members = ENGLISH_WORDS.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
+    members = ENGLISH_WORDS.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
 
     assert there.manifest.digest == members.manifest.digest == digest
 
@@ -115,7 +123,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
 
     told = {
         refusal(lambda: build(COUNT, tmp_path, never)),
-        refusal(lambda: COUNT.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
+        refusal(lambda: COUNT.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
     }
 
     why = "words_are_english failed: 3 of 4 are not; it stays, and nothing is made of it until that passes"
@@ -145,7 +153,7 @@ def test_what_was_made_of_it_before_is_stale_in_the_inventory_as_long(tmp_path: 
 
 def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tmp_path: Path, digest: str) -> None:
     say(tmp_path, digest, CheckResult("few_documents", False, True, "of an older recipe"))
-    few, many = (replace(ENGLISH_WORDS, demand=AtMost(documents)) for documents in (1, 99))
+    few, many = (replace(ENGLISH_WORDS, count_limit=AtMost(documents)) for documents in (1, 99))
 
     assert few.state(tmp_path) == ("failed", "few_documents failed: 6 documents, 1 at most")
     assert many.state(tmp_path) == ("current", digest)

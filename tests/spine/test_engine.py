@@ -35,11 +35,11 @@ from word_artifact import (
 from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
 from pipeline_assets.spine import pool
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE, Window, Work
-from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.worker import Job, serve
 
 # The same, however it is run
@@ -178,8 +178,8 @@ def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_
 ) -> None:
     found = []
     for _ in workers:
-        with open_building(tmp_path / "words", {}) as building:
-            found.append(settings_for(building, RunSettings(2, inline_bytes=100), sizes).workers)
+        with open_staging_dir(tmp_path / "words", {}) as building:
+            found.append(limit_workers(building, RunSettings(2, inline_bytes=100), sizes).workers)
 
     assert found == workers
 
@@ -295,11 +295,11 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
 ) -> None:
     ours, theirs = multiprocessing.Pipe()
 
-    def write_as_the_parent_dies(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+    def write_as_the_parent_dies(shard: Words, window: Window, folder: StagingView) -> Receipt:
         ours.close()
         return write_words(shard, window, folder)
 
-    ours.send(Job(ENGLISH[0], WHOLE, BuildFolder(building.folder), "write"))
+    ours.send(Job(ENGLISH[0], WHOLE, StagingView(building.folder), "write"))
     worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
     worker.start()
     ours.close()
@@ -324,10 +324,10 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
     script = (
         "from functools import partial; from pathlib import Path; import sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.spine.opening import open_building\n"
+        "from pipeline_assets.spine.opening import open_staging_dir\n"
         "from pipeline_assets.spine.engine import RunSettings, run_stage\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
-        "with open_building(fifo.with_name('words'), {}) as building:\n"
+        "with open_staging_dir(fifo.with_name('words'), {}) as building:\n"
         "    work = partial(open_and_wait, fifo=fifo)\n"
         "    list(run_stage('write', work, ENGLISH, building, RunSettings(2, start_method)))\n"
     )

@@ -17,7 +17,7 @@ from refusals import refusal
 from word_artifact import build_words
 
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.lineage import Chain, Finding, Lineage, chain_of, root_of
+from pipeline_assets.spine.lineage import Chain, Finding, Lineage, collect_chain, find_data_root
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import seal_in_place
 
@@ -72,9 +72,9 @@ def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tm
     joined = made_from([chosen], tmp_path / "megatron" / "joined", "join")
     lineage = Lineage(tmp_path)
 
-    assert [folder for folder, _ in lineage.made_of(words.manifest.digest)] == [chosen.folder]
-    assert [folder for folder, _ in lineage.made_of(chosen.manifest.digest)] == [joined.folder]
-    assert lineage.made_of(joined.manifest.digest) == []
+    assert [folder for folder, _ in lineage.downstream(words.manifest.digest)] == [chosen.folder]
+    assert [folder for folder, _ in lineage.downstream(chosen.manifest.digest)] == [joined.folder]
+    assert lineage.downstream(joined.manifest.digest) == []
     assert [one.identity.stage.name for one in lineage.sealed.values()] == ["words", "join", "choose"]
 
 
@@ -97,29 +97,29 @@ def test_an_edited_manifest_is_none_that_is_sealed_though_its_seal_was_made_anew
 
 @pytest.mark.parametrize("place", ["megatron/pages/train", "corpora/pages/0f3a", "selections/pages"])
 def test_the_data_root_of_an_artifact_is_the_folder_above_its_area(place: str, tmp_path: Path) -> None:
-    assert root_of(tmp_path / place) == tmp_path.resolve()
-    assert root_of(tmp_path / "corpora" / "data" / place) == (tmp_path / "corpora" / "data").resolve()
+    assert find_data_root(tmp_path / place) == tmp_path.resolve()
+    assert find_data_root(tmp_path / "corpora" / "data" / place) == (tmp_path / "corpora" / "data").resolve()
 
 
 def test_the_data_root_is_told_as_the_folder_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data" / "megatron" / "pages" / "train").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
 
-    assert root_of(Path("data/megatron/pages/train")) == Path("data")
+    assert find_data_root(Path("data/megatron/pages/train")) == Path("data")
     monkeypatch.chdir(tmp_path / "data" / "megatron" / "pages")
-    assert root_of(Path("train")) == tmp_path.resolve() / "data"
-    assert root_of(tmp_path / "train") is None  # below no area
+    assert find_data_root(Path("train")) == tmp_path.resolve() / "data"
+    assert find_data_root(tmp_path / "train") is None  # below no area
 
 
 def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp_path: Path) -> None:
     copies = tmp_path / "manifests"
-    assert Lineage(tmp_path).copy_of(words.manifest.digest) is None
+    assert Lineage(tmp_path).exported_copy(words.manifest.digest) is None
 
     copies.mkdir()
     (copies / "words.json").write_bytes((words.folder / "manifest.json").read_bytes())
     (copies / "torn.json").write_text("{")
 
-    assert Lineage(tmp_path).copy_of(words.manifest.digest) == words.manifest
+    assert Lineage(tmp_path).exported_copy(words.manifest.digest) == words.manifest
 
 
 def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:
@@ -151,18 +151,18 @@ def folders(chain: Chain, root: Path) -> list[str]:
 
 
 def test_members_come_first_then_upstream_and_each_once_and_without_a_root_no_upstream(root: Path) -> None:
-    chain, alone = (chain_of(root / "megatron/set", one) for one in (root, None))
+    chain, alone = (collect_chain(root / "megatron/set", one) for one in (root, None))
 
     of_the_artifact = ["megatron/set", "megatron/set/train", "megatron/set/valid"]
     assert folders(chain, root) == [*of_the_artifact, "selections/chosen", "corpora/words"]
-    assert (chain.broken, chain.missing, chain.outside) == ([], [], {})
+    assert (chain.broken, chain.missing, chain.external_inputs) == ([], [], {})
     assert folders(alone, root) == of_the_artifact
 
 
 def test_an_artifact_that_was_moved_out_of_the_root_has_its_upstream_there(root: Path, tmp_path: Path) -> None:
     moved = shutil.move(root / "megatron/set/train", tmp_path / "train")
 
-    chain = chain_of(moved, root)
+    chain = collect_chain(moved, root)
 
     assert folders(chain, root)[1:] == ["selections/chosen", "corpora/words"]
 
@@ -172,34 +172,34 @@ def test_files_from_outside_are_listed_under_the_artifact_made_from_them(tmp_pat
     (tmp_path / "corpora" / "pages").mkdir(parents=True)
     pages = seal_in_place(tmp_path / "corpora" / "pages", "words/pages", "pages", identity, {})
 
-    assert chain_of(pages.folder, tmp_path).outside == {pages.manifest.digest: [HUB_FILE]}
-    assert chain_of(pages.folder, None).outside == {}
+    assert collect_chain(pages.folder, tmp_path).external_inputs == {pages.manifest.digest: [HUB_FILE]}
+    assert collect_chain(pages.folder, None).external_inputs == {}
 
 
 def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_it(root: Path) -> None:
-    digest = chain_of(root / "selections/chosen", None).artifacts[0].manifest.digest
-    train = chain_of(root / "megatron/set/train", None).artifacts[0].manifest.digest
+    digest = collect_chain(root / "selections/chosen", None).artifacts[0].manifest.digest
+    train = collect_chain(root / "megatron/set/train", None).artifacts[0].manifest.digest
     shutil.rmtree(root / "selections/chosen")
 
-    chain = chain_of(root / "megatron/set/train", root)
+    chain = collect_chain(root / "megatron/set/train", root)
 
     what = (
         f"made from words/split {digest}, which is not below "
         f"corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text of {root}"
     )
     assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
-    assert len(chain_of(root / "megatron/set", root).missing) == 1
+    assert len(collect_chain(root / "megatron/set", root).missing) == 1
 
 
 def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(root: Path) -> None:
     other = root / "corpora" / "other" / "manifest.json"
     other.parent.mkdir()
     other.write_text("{")
-    of_the_whole = chain_of(root / "megatron/set", root).broken
+    of_the_whole = collect_chain(root / "megatron/set", root).broken
     manifest = root / "corpora/words/manifest.json"
     overwrite(manifest, b"{")
 
-    chain = chain_of(root / "megatron/set", root)
+    chain = collect_chain(root / "megatron/set", root)
 
     assert of_the_whole == []
     assert folders(chain, root)[-1] == "selections/chosen"  # the others go on
@@ -219,7 +219,7 @@ def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(r
 def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: Callable[[Path], object], where: str) -> None:
     spoil(root / "megatron/set/valid")
 
-    chain = chain_of(root / "megatron/set", root)
+    chain = collect_chain(root / "megatron/set", root)
 
     assert [finding.where for finding in chain.broken] == [root / "megatron/set" / where]
     assert folders(chain, root)[1:] == ["megatron/set/train", "selections/chosen", "corpora/words"]

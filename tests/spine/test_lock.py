@@ -19,7 +19,7 @@ from crash_points import steps_of
 from refusals import refusal
 
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.lock import Builder, is_dead, locked, owner_of
+from pipeline_assets.spine.lock import Builder, is_dead, lock_owner, locked
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_an_owner_that_left_no_readable_name_is_another_process_and_alive_all_th
         lock.path.write_text(text)
 
         assert refusal(lambda: fence_of(target)).startswith(f"{target}: another process is building this; wait for it")
-        assert owner_of(target) == Builder()
+        assert lock_owner(target) == Builder()
 
 
 def test_other_targets_are_free(target: Path) -> None:
@@ -290,7 +290,7 @@ def test_what_is_planted_where_the_lock_belongs_is_refused_and_its_target_untouc
         f"{lock_file}: no lock can be held here: this is a link, a folder or a device, not a file of its own; "
         "delete it, then run the same command"
     )
-    assert owner_of(target) is None
+    assert lock_owner(target) is None
     assert diary.read_text() == "dear diary"
     assert not (target.parent / "nothing").exists()
 
@@ -342,18 +342,18 @@ class TestOwnerOf:
     """Asked of the lock, which stays as it was."""
 
     def test_nobody_builds_what_was_never_locked(self, tmp_path: Path) -> None:
-        assert owner_of(tmp_path / "words") is None
+        assert lock_owner(tmp_path / "words") is None
         assert list(tmp_path.iterdir()) == []
 
     def test_asking_leaves_the_lock_to_the_next_builder(self, tmp_path: Path) -> None:
         with locked(tmp_path / "words") as first:
-            owner_of(tmp_path / "words")
+            lock_owner(tmp_path / "words")
             first.check()
-        assert owner_of(tmp_path / "words") is None
+        assert lock_owner(tmp_path / "words") is None
 
         with locked(tmp_path / "words") as second:
             assert second.fence == first.fence + 1
 
     def test_of_a_lock_that_may_not_be_opened_somebody_unknown_is_at_work(self, tmp_path: Path) -> None:
         with locked(tmp_path / "words"):
-            assert as_nobody(tmp_path, lambda: owner_of(tmp_path / "words") == Builder())
+            assert as_nobody(tmp_path, lambda: lock_owner(tmp_path / "words") == Builder())

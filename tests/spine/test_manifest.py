@@ -22,7 +22,7 @@ from pipeline_assets.spine.manifest import (
     StageVersion,
     StoredFile,
     canonical_json,
-    seal_holds,
+    is_seal_intact,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -303,8 +303,8 @@ def test_another_schema_is_refused_with_both_names() -> None:
 def test_its_own_bytes_are_those_that_were_written_and_without_its_seal_they_are_not() -> None:
     seal = next(line for line in MANIFEST.to_bytes().splitlines(keepends=True) if line.startswith(b' "seal"'))
 
-    assert seal_holds(MANIFEST.to_bytes())
-    assert not seal_holds(MANIFEST.to_bytes().replace(seal, b""))
+    assert is_seal_intact(MANIFEST.to_bytes())
+    assert not is_seal_intact(MANIFEST.to_bytes().replace(seal, b""))
 
 
 def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
@@ -317,7 +317,7 @@ def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
                 Manifest.from_bytes(flipped, WHERE)
             except InputError:
                 continue
-            assert not seal_holds(flipped), (position, bit)
+            assert not is_seal_intact(flipped), (position, bit)
 
 
 @pytest.mark.parametrize(
@@ -336,4 +336,4 @@ def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]
     data = edited(change)
 
     assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
-    assert not seal_holds(data)
+    assert not is_seal_intact(data)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import Promise, gathered, hashed, logged, promise_file
+from pipeline_assets.spine.files import ExpectedHash, collect_hashes, expect_hash, hash_while_reading, verify_reads
 
 HONEST = b"one two three"
-PROMISE = Promise(hashlib.sha256(HONEST).hexdigest(), "sealed with", "build it again")
+PROMISE = ExpectedHash(hashlib.sha256(HONEST).hexdigest(), "sealed with", "build it again")
 OTHER = hashlib.sha256(b"one twp three").hexdigest()
 
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 def read_through(path: Path, block_bytes: int = 4) -> None:
     with open(path, "rb") as opened:
-        source = hashed(opened, path)
+        source = hash_while_reading(opened, path)
         while source.read(block_bytes):
             pass
 
@@ -30,16 +30,16 @@ def read_through(path: Path, block_bytes: int = 4) -> None:
 def test_a_file_that_is_looked_into_anywhere_is_hashed_before(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with pytest.raises(InputError) as refused, logged():
-        promise_file(file, PROMISE, is_streamed=False)
+    with pytest.raises(InputError) as refused, verify_reads():
+        expect_hash(file, PROMISE, is_streamed=False)
         pytest.fail("it is looked into")
 
     assert str(refused.value) == f"{file}: sha256 is {OTHER}, sealed with {PROMISE.sha256}; build it again"
 
 
 def test_a_streamed_file_is_hashed_as_it_is_read_to_its_end(file: Path) -> None:
-    with logged():
-        promise_file(file, PROMISE, is_streamed=True)
+    with verify_reads():
+        expect_hash(file, PROMISE, is_streamed=True)
         read_through(file)
         file.unlink()  # nothing is left to be hashed
 
@@ -47,8 +47,8 @@ def test_a_streamed_file_is_hashed_as_it_is_read_to_its_end(file: Path) -> None:
 def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with pytest.raises(InputError) as refused, logged():
-        promise_file(file, PROMISE, is_streamed=True)
+    with pytest.raises(InputError) as refused, verify_reads():
+        expect_hash(file, PROMISE, is_streamed=True)
         read_through(file)
         pytest.fail("it was read")
 
@@ -58,15 +58,15 @@ def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> 
 def test_a_file_that_was_read_in_part_is_hashed_whole_in_the_end(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with pytest.raises(InputError, match=OTHER), logged():
-        promise_file(file, PROMISE, is_streamed=True)
+    with pytest.raises(InputError, match=OTHER), verify_reads():
+        expect_hash(file, PROMISE, is_streamed=True)
         with open(file, "rb") as opened:
-            hashed(opened, file).read(3)
+            hash_while_reading(opened, file).read(3)
 
 
 def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
-    with pytest.raises(InputError) as refused, logged():
-        promise_file(file, PROMISE, is_streamed=True)
+    with pytest.raises(InputError) as refused, verify_reads():
+        expect_hash(file, PROMISE, is_streamed=True)
         file.unlink()
 
     assert str(refused.value) == (
@@ -75,14 +75,14 @@ def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
 
 
 def test_a_worker_tells_what_it_read_whole(file: Path) -> None:
-    with gathered() as found:
+    with collect_hashes() as found:
         read_through(file)
         with open(file, "rb") as opened:
-            hashed(opened, file.with_name("begun")).read(3)
+            hash_while_reading(opened, file.with_name("begun")).read(3)
 
     assert found == {str(file): PROMISE.sha256}
 
 
 def test_nothing_is_hashed_where_nothing_is_built(file: Path) -> None:
     with open(file, "rb") as opened:
-        assert hashed(opened, file) is opened
+        assert hash_while_reading(opened, file) is opened

@@ -9,20 +9,20 @@ import pytest
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.section import RecipePart
+from pipeline_assets.spine.section import RecipeSection
 
 
-class Sampling(RecipePart):
+class Sampling(RecipeSection):
     rows: int = pydantic.Field(gt=0)
     seed: str
 
 
-class Source(RecipePart):
+class Source(RecipeSection):
     dataset: str
     sampling: Sampling
 
 
-class Budget(RecipePart):
+class Budget(RecipeSection):
     tokens: int | None = None
     rows: int | None = None
 
@@ -33,12 +33,12 @@ class Budget(RecipePart):
         return self
 
 
-class Leaf(RecipePart):
+class Leaf(RecipeSection):
     kind: Literal["leaf"]
     leaves: int
 
 
-class Root(RecipePart):
+class Root(RecipeSection):
     kind: Literal["root"]
     depth: int
 
@@ -249,7 +249,7 @@ def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -
     copy.write_text(RECIPE.replace("fineweb_v1", "FineWeb_v1"))
     recipe = TextRecipe.read(copy)
     assert recipe.name == "fineweb_v1"
-    assert "`name` is folded to lower case: FineWeb_v1 becomes fineweb_v1" in list(recipe.remarks())
+    assert "`name` is folded to lower case: FineWeb_v1 becomes fineweb_v1" in list(recipe.warnings())
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.opening import open_building, recover, seal_in_place
+from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 
 
 def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         building.path("parts/stray.txt").write_text("")
         building.path("stray.tmp").write_text("")
@@ -63,7 +63,7 @@ def test_a_seal_that_a_crash_cut_short_ends_with_the_same_rights(target: Path, m
         if (step, path) == ("rename", target):
             raise KeyboardInterrupt
 
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(durable, "failpoint", stop)
@@ -100,7 +100,7 @@ def test_where_a_group_shares_a_folder_each_of_it_can_replace_what_another_seale
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("ONE\n")], ids=["gone", "shorter"])
 def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: Callable[[Path], object]) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, 0).files[0]]
         spoil(building.path("parts/a.txt"))
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: 
 def test_a_builder_that_loses_its_lock_while_it_seals_cannot_go_on(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         monkeypatch.setattr(durable, "failpoint", lambda step, path: building.lock.path.unlink(missing_ok=True))
         with pytest.raises(InputError, match="this builder lost its lock"):
@@ -127,10 +127,10 @@ def test_a_builder_that_loses_its_lock_while_it_seals_cannot_go_on(
 def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
     target: Path, plan_of_the_second: Mapping[str, Any]
 ) -> None:
-    with open_building(target, PLAN) as first:
+    with open_staging_dir(target, PLAN) as first:
         files = [write_shard(first, position).files[0] for position in range(3)]
         first.lock.path.unlink()
-        with open_building(target, plan_of_the_second) as second:
+        with open_staging_dir(target, plan_of_the_second) as second:
             with pytest.raises(InputError, match="this builder lost its lock"):
                 seal(first, files)
             receipts = list(run_stage("write", write_words, ENGLISH, second, RunSettings()))
@@ -141,9 +141,9 @@ def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
 
 
 def test_a_builder_that_another_took_over_from_has_nowhere_to_write(target: Path) -> None:
-    with open_building(target, PLAN) as first:
+    with open_staging_dir(target, PLAN) as first:
         first.lock.path.unlink()
-        with open_building(target, PLAN):
+        with open_staging_dir(target, PLAN):
             told = refusal(lambda: first.path("parts/a.txt"))
 
     assert told == f"{first.folder}: the building folder is gone; another builder took over; nothing was sealed"

@@ -13,7 +13,7 @@ NAMES = ["a", "b", "c", "d", "e"]
     ("window", "first", "rows"),
     [
         (WHOLE, 3, [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")]),
-        (Window(4, fatal=frozenset({4})), 0, [(4, "e")]),  # so that the stage can reject it
+        (Window(4, poison_rows=frozenset({4})), 0, [(4, "e")]),  # so that the stage can reject it
         (Window(1, 3), 0, [(1, "b"), (2, "c")]),
         (Window(11, 13), 10, [(11, "b"), (12, "c")]),
         (Window(0, 12), 10, [(10, "a"), (11, "b")]),
@@ -26,7 +26,7 @@ NAMES = ["a", "b", "c", "d", "e"]
     ],
 )
 def test_a_window_gives_its_part_of_the_rows_at_hand(window: Window, first: int, rows: list[tuple[int, str]]) -> None:
-    assert list(window.of(NAMES, first)) == rows
+    assert list(window.enumerate_rows(NAMES, first)) == rows
 
 
 @given(st.integers(0, 40), st.integers(0, 45), st.integers(1, 9))
@@ -37,7 +37,7 @@ def test_the_two_halves_of_a_shard_give_each_row_once_however_it_is_read(rows: i
         pair
         for window in (Window(0, cut), Window(cut, None))
         for first in range(0, rows, batch)
-        for pair in window.of(shard[first : first + batch], first)
+        for pair in window.enumerate_rows(shard[first : first + batch], first)
     ]
 
     assert given_rows == list(enumerate(shard))

@@ -12,9 +12,9 @@ from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import OutputFile, Receipt, building_folders, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, staging_folders, total_counts
 from pipeline_assets.spine.temporary_names import temporary_path
 
 # What a shard leaves
@@ -64,12 +64,12 @@ def replace_by_a_link(path: Path) -> None:
 def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_of_it_is_swept(
     target: Path, name: str, spoil: Callable[[Path], object]
 ) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         kept = write_shard(building, 1)
         spoil(building.path(name))
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert resumed.receipt("write", "a") is None
         assert resumed.receipt("write", "b") == kept
         assert {"parts/a.txt", ".work/a.lengths"}.isdisjoint(files_in(resumed.folder))
@@ -79,10 +79,10 @@ def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path
     outside = tmp_path / "outside"
     outside.write_bytes(b"kept")
     sha256 = hashlib.sha256(b"kept").hexdigest()
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         building.commit("write", "a", Receipt([OutputFile("../outside", 1, 4, sha256, sha256)], {"documents": 1}))
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert resumed.receipt("write", "a") is None
     assert outside.read_bytes() == b"kept"
 
@@ -92,49 +92,49 @@ def test_a_range_of_a_shared_file_is_adopted_by_the_hash_of_its_own_bytes(
     target: Path, flipped: int, is_adopted: bool
 ) -> None:
     sha256 = hashlib.sha256(b"bbbb").hexdigest()
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         building.path("shared").write_bytes(b"aaaabbbbcccc")
         building.commit("rows", "b", Receipt([OutputFile("shared", 1, 4, sha256, sha256, start=4)], {}))
         data = bytearray(b"aaaabbbbcccc")
         data[flipped] ^= 1
         building.path("shared").write_bytes(data)
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert (resumed.receipt("rows", "b") is not None) == is_adopted
 
 
 def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         receipt = write_shard(building, 0)
         inode = building.path("parts/a.txt").stat().st_ino
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert resumed.folder == target.with_name(".words.building.2")
         assert resumed.receipt("write", "a") == receipt
         assert resumed.path("parts/a.txt").stat().st_ino == inode
-        assert building_folders(target) == [resumed.folder]
+        assert staging_folders(target) == [resumed.folder]
 
 
 def test_another_plan_starts_clean(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
 
-    with open_building(target, {"recipe": {"language": "french"}}) as other:
+    with open_staging_dir(target, {"recipe": {"language": "french"}}) as other:
         assert other.receipt("write", "a") is None
         assert list(files_in(other.folder)) == [".plan.json"]
-        assert building_folders(target) == [other.folder]
+        assert staging_folders(target) == [other.folder]
 
 
 def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) -> None:
-    with open_building(target, {"recipe": "r", "inputs": [{"a": 1, "b": 2}]}) as building:
+    with open_staging_dir(target, {"recipe": "r", "inputs": [{"a": 1, "b": 2}]}) as building:
         write_shard(building, 0)
 
-    with open_building(target, {"inputs": [{"b": 2, "a": 1}], "recipe": "r"}) as resumed:
+    with open_staging_dir(target, {"inputs": [{"b": 2, "a": 1}], "recipe": "r"}) as resumed:
         assert resumed.receipt("write", "a") is not None
 
 
 def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         write_words(ENGLISH[1], WHOLE, building)
         temporary_path(building.path("parts/c.txt")).write_text("torn")
@@ -142,7 +142,7 @@ def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
         temporary_path(building.path(".receipts/write/c.json")).write_text("torn")
         temporary_path(building.path("manifest.json")).write_text("torn")
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert sorted(files_in(resumed.folder)) == [
             ".plan.json",
             ".receipts/write/a.json",
@@ -152,43 +152,43 @@ def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
 
 
 def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
     for number, plan in ((2, PLAN), (3, {"another": "plan"})):
         folder = target.with_name(f".words.building.{number}")
         (folder / ".receipts").mkdir(parents=True)
         (folder / ".plan.json").write_bytes(json.dumps(plan, sort_keys=True).encode())
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert resumed.folder.name == ".words.building.4"
         assert resumed.receipt("write", "a") is None
-        assert building_folders(target) == [resumed.folder]
+        assert staging_folders(target) == [resumed.folder]
 
 
 def test_building_folders_of_targets_with_a_longer_name_are_left_alone(target: Path) -> None:
-    with open_building(target.with_name("words.building"), PLAN), open_building(target, PLAN):
+    with open_staging_dir(target.with_name("words.building"), PLAN), open_staging_dir(target, PLAN):
         names = [".words.building.1", ".words.building.building.1"]
 
         assert [name for name in names_beside(target) if not name.endswith(".lock")] == names
 
 
 def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         with (
             pytest.raises(InputError, match=f"process {os.getpid()} on .* is building this"),
-            open_building(target, {}),
+            open_staging_dir(target, {}),
         ):
             pass
 
         assert building.receipt("write", "a") is not None
-        assert building_folders(target) == [building.folder]
+        assert staging_folders(target) == [building.folder]
 
 
 def test_what_fails_since_another_builder_took_over_fails_for_that(target: Path) -> None:
-    with pytest.raises(InputError, match="this builder lost its lock"), open_building(target, PLAN) as first:
+    with pytest.raises(InputError, match="this builder lost its lock"), open_staging_dir(target, PLAN) as first:
         first.lock.path.unlink()
-        with open_building(target, PLAN):
+        with open_staging_dir(target, PLAN):
             pass
 
         (first.folder / "parts.txt").write_text("the folder has another name by now")
@@ -199,20 +199,20 @@ def test_a_folder_whose_name_ends_in_no_number_of_ours_is_left_alone(target: Pat
     other = target.with_name(f".words.building.{number}")
     other.mkdir(parents=True)
 
-    with open_building(target, PLAN) as building:
-        assert building_folders(target) == [building.folder]
+    with open_staging_dir(target, PLAN) as building:
+        assert staging_folders(target) == [building.folder]
 
     assert other.is_dir()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_a_plan_that_is_no_plain_file_is_another_plan(target: Path, make: Callable[[Path], object]) -> None:
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         (building.folder / ".plan.json").unlink()
         make(building.folder / ".plan.json")
 
-    with open_building(target, PLAN) as resumed:
+    with open_staging_dir(target, PLAN) as resumed:
         assert resumed.receipt("write", "a") is None
 
 
@@ -222,5 +222,5 @@ def test_a_sealed_manifest_that_names_no_builder_has_no_number(target: Path) -> 
     del value["provenance"]["builder"]
     overwrite(manifest, json.dumps(value).encode())
 
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         assert building.lock.fence == 2

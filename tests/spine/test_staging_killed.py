@@ -20,8 +20,8 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.opening import open_building
-from pipeline_assets.spine.staging import building_folders
+from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.spine.staging import staging_folders
 
 IN_ENGLISH = ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]
@@ -36,7 +36,7 @@ def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finished_shards(target: Path) -> dict[str, tuple[int, int]]:
     """Files with a receipt in the building folder, or sealed, with their inodes and times."""
-    folders = [*building_folders(target), target]
+    folders = [*staging_folders(target), target]
     receipts = {path.stem for folder in folders for path in folder.glob(".receipts/write/*.json")}
     is_sealed = any((folder / "manifest.json").exists() for folder in folders)
     parts = [path for folder in folders for path in folder.glob("parts/*.txt")]
@@ -73,7 +73,7 @@ def test_after_a_killed_replacement_the_old_one_can_be_asked_for_again(tmp_path:
 
         assert words_in(root / "words") == IN_ENGLISH
         assert is_whole(root / "words")
-        assert [path for path in building_folders(root / "words") if (path / "manifest.json").exists()] == []
+        assert [path for path in staging_folders(root / "words") if (path / "manifest.json").exists()] == []
 
 
 def test_at_every_step_of_a_replacement_a_reader_sees_the_old_whole_or_the_new_whole(
@@ -164,7 +164,7 @@ def test_what_lies_under_a_leftovers_name_and_is_no_folder_of_ours_is_left_alone
     target.with_name(".words.building.1").symlink_to(elsewhere)
     target.with_name(".words.building.2").write_text("a file")
 
-    with open_building(target, PLAN) as building:
+    with open_staging_dir(target, PLAN) as building:
         assert building.folder.name == ".words.building.3"
 
     build(target)

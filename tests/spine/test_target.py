@@ -19,10 +19,10 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import Receipt, StagingDir, building_folders
+from pipeline_assets.spine.staging import Receipt, StagingDir, staging_folders
 
 
 def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
     build(ENGLISH_WORDS, tmp_path, never, replace=True)
 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    with open_building(tmp_path / "words", {}):
+    with open_staging_dir(tmp_path / "words", {}):
         assert build(ENGLISH_WORDS, tmp_path, never) == sealed
 
 
@@ -129,7 +129,7 @@ def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp
     sealed = build_words(tmp_path, "english")
     (tmp_path / ".words.lock").unlink()
 
-    assert refusal(lambda: build(replace(target_of("french"), named_by=key), tmp_path, never), UsageError) == (
+    assert refusal(lambda: build(replace(target_of("french"), name_key=key), tmp_path, never), UsageError) == (
         f"{tmp_path / 'words'}: another version is sealed here: the recipe changed (language: english → french); "
         f"give it another `{key}` in the recipe, or run with --replace"
     )
@@ -148,7 +148,7 @@ def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: 
         build(target_of("french"), tmp_path, fail, replace=True)
 
     assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
-    assert [path.name for path in building_folders(tmp_path / "words")] == [".words.building.2"]
+    assert [path.name for path in staging_folders(tmp_path / "words")] == [".words.building.2"]
 
 
 def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_left(
@@ -175,9 +175,9 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
     sealed = [build(member, tmp_path, one_file) for member in members]
 
-    artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    artifact = dataset.seal_manifest(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
     steps_of_again = steps_of(
-        lambda: dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+        lambda: dataset.seal_manifest(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
     )
 
     assert artifact.manifest.identity.inputs == [
@@ -193,13 +193,13 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
     build(member, tmp_path, one_file)
-    before = dataset.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
+    before = dataset.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
 
     changed = replace(member, recipe={"language": "french"})
     build(changed, tmp_path, nothing, replace=True)
     after = (
         replace(dataset, upstream=(changed,))
-        .seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
+        .seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
         .manifest.digest
     )
 
@@ -236,7 +236,7 @@ def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: 
     with pytest.raises(UsageError, match="its language is unknown"):
         build(ENGLISH_WORDS, tmp_path, fail)
 
-    assert building_folders(tmp_path / "words") == []
+    assert staging_folders(tmp_path / "words") == []
 
 
 def remove_a_file(folder: Path) -> tuple[str, str]:

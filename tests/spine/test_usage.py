@@ -18,7 +18,7 @@ import pytest
 from pipeline_assets.spine.bars import end_bars, named_step
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.provenance import Stopwatch, git_sha, library_versions
-from pipeline_assets.spine.usage import folder_bytes, no_cycles
+from pipeline_assets.spine.usage import folder_bytes, pause_gc
 
 MB = 1 << 20
 PEAK = "from pipeline_assets.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"
@@ -48,8 +48,8 @@ def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
 
 
 def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_switched_it_off() -> None:
-    with pytest.raises(KeyError), no_cycles():
-        with no_cycles():
+    with pytest.raises(KeyError), pause_gc():
+        with pause_gc():
             pass
         assert not gc.isenabled()
         raise KeyError
@@ -203,7 +203,7 @@ def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(cloc
     progress = Progress("convert", 4, "shards", every_s=10)
 
     clock[0] += 2
-    progress.add_done_before(2, {"documents": 6_000, "bytes": 9_000_000})
+    progress.add_finished(2, {"documents": 6_000, "bytes": 9_000_000})
     at_first = progress.line()
     progress.add(1, {"documents": 10})
 
@@ -216,8 +216,8 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 ) -> None:
     progress = Progress("fetch", 2, "files", every_s=10)
 
-    progress.add_done_before(1)
-    progress.add_done_before(1)
+    progress.add_finished(1)
+    progress.add_finished(1)
 
     assert caplog.messages == ["fetch: 2/2 files"]
 

@@ -10,7 +10,7 @@ import unicodedata
 
 import pytest
 
-from pipeline_assets.commands.terminal import echo, tell
+from pipeline_assets.commands.terminal import echo, print_lines
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.visible import VISIBLE, in_one_line
 
@@ -48,7 +48,7 @@ def test_log_messages_show_controls_in_one_line(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("is_error", [True, False])
 def test_printed_lines_show_controls(capsys: pytest.CaptureFixture[str], is_error: bool) -> None:
-    tell([f"built {HOSTILE}"], err=is_error)
+    print_lines([f"built {HOSTILE}"], err=is_error)
     echo(HOSTILE, err=is_error)
 
     assert controls_in("".join(capsys.readouterr())) == {"\n", "\t"}

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.trust.result import Sample, Scope, Verification
-from pipeline_assets.trust.verify import hold, look_at_chain
+from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 NAMES = ("snapshot", "selection", "train", "valid", "dataset")
 
@@ -29,7 +29,7 @@ class HealingSet:
         return self.root / targets[name].folder
 
     def manifest(self, name: str) -> Manifest:
-        return sealed_manifest(self.folder(name))
+        return require_manifest(self.folder(name))
 
 
 def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
@@ -45,6 +45,6 @@ def verify(
     folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0", content: bool = False
 ) -> Verification:
     """What is sealed in a folder held against its manifest; with a data root, its chain too."""
-    found = look_at_chain(folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content))
-    hold(found)
+    found = scan_chain(folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content))
+    read_and_check(found)
     return found

@@ -35,7 +35,7 @@ def test_another_token_is_a_difference(made: HealingSet, judged: Judge) -> None:
 
     [finding] = outcome.files
     assert outcome.verdict == "different"
-    assert (finding.path, finding.damage, finding.is_as_promised) == ("tokens.bin", None, False)
+    assert (finding.path, finding.damage, finding.matches_manifest) == ("tokens.bin", None, False)
 
 
 def test_another_text_is_a_difference_of_which_diff_names_the_document(made: HealingSet, judged: Judge) -> None:
@@ -75,7 +75,7 @@ def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Judge)
     outcome = judged("snapshot")
 
     assert (outcome.verdict, outcome.files) == ("different", [])
-    assert outcome.elsewhere == [
+    assert outcome.other_differences == [
         "counts.documents: 99 → 38",
         "decisions.doc_id: by chance → column id",
         f"inputs.{first['name']}.digest: sha256:0 → {first['digest']}",
@@ -88,7 +88,7 @@ def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judge
     outcome = judged("valid")
 
     [finding] = outcome.files
-    assert (outcome.verdict, outcome.elsewhere, finding.is_as_promised) == ("damaged", [], True)
+    assert (outcome.verdict, outcome.other_differences, finding.matches_manifest) == ("damaged", [], True)
     assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("valid").digest
     assert str(finding.damage).startswith("sha256 is ")
 
@@ -102,7 +102,7 @@ def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: 
 
     [finding] = outcome.files
     assert outcome.verdict == "different"
-    assert not finding.is_as_promised and finding.damage is not None
+    assert not finding.matches_manifest and finding.damage is not None
 
 
 def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
@@ -114,7 +114,7 @@ def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
     changed = changed_versions(older, versions())
 
     assert [(one.name, one.sealed) for one in changed] == [("python", "3.1"), ("tiktoken", None), ("zstandard", "0.1")]
-    assert changed[2].here == versions()["zstandard"]
+    assert changed[2].local == versions()["zstandard"]
     assert {one.name for one in changed_versions({}, versions())} >= {"program", "python", "platform", "numpy"}
 
 

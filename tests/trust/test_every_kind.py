@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
     pytest.importorskip("torch", reason="torch is not installed")
     with open_sources() as sources, forked_here():
         write_made_model(sources.model)
-        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, sends=False)
+        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, publishes=False)
         targets: Targets = {}
         recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
         for recipe in recipes:

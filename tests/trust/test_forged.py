@@ -14,7 +14,7 @@ from refusals import refusal
 
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
-from pipeline_assets.spine.artifact import Artifact, open_artifact, sealed_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StoredFile
 
@@ -24,9 +24,9 @@ Forge = Callable[[Manifest], list[StoredFile]]
 
 def restore(folder: Path, forge: Forge) -> str:
     """The manifest written again with another storage; the digest, which is still the same."""
-    manifest = sealed_manifest(folder)
+    manifest = require_manifest(folder)
     reseal(folder, dataclasses.replace(manifest, storage=forge(manifest)))
-    assert sealed_manifest(folder).digest == manifest.digest
+    assert require_manifest(folder).digest == manifest.digest
     return manifest.digest
 
 
@@ -60,7 +60,7 @@ def test_a_raw_file_is_held_against_the_hash_that_the_digest_names(chain_root: P
 
 
 def test_a_storage_that_lists_nothing_is_damage(chain_root: Path) -> None:
-    names = [file.path for file in sealed_manifest(chain_root / TRAIN).storage]
+    names = [file.path for file in require_manifest(chain_root / TRAIN).storage]
     restore(chain_root / TRAIN, lambda manifest: [])
     for name in names:
         (chain_root / TRAIN / name).unlink()
@@ -77,7 +77,7 @@ def test_a_storage_that_lists_nothing_is_damage(chain_root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../../../pages", "/etc/passwd", "a/../../b", ".", "a//b", "./a"])
 def test_a_storage_that_leads_out_of_the_folder_is_refused_unread(chain_root: Path, name: str) -> None:
-    manifest = sealed_manifest(chain_root / TRAIN)
+    manifest = require_manifest(chain_root / TRAIN)
     reseal(chain_root / TRAIN, dataclasses.replace(manifest, storage=[*manifest.storage, StoredFile(name, 1, "aa")]))
 
     assert f": it names {name!r}, which is no file inside its folder; " in refusal(lambda: verify(chain_root / TRAIN))
@@ -87,9 +87,9 @@ def test_a_member_that_leads_out_of_the_folder_is_refused(chain_root: Path) -> N
     folder = chain_root / TRAIN.parent
     inputs = [
         {**entry, **({"member": "../pages_v1/train"} if "member" in entry else {})}
-        for entry in sealed_manifest(folder).identity.inputs
+        for entry in require_manifest(folder).identity.inputs
     ]
-    reseal(folder, sealed_manifest(folder), inputs=inputs)
+    reseal(folder, require_manifest(folder), inputs=inputs)
 
     with pytest.raises(InputError, match="this is no manifest"):
         verify(folder)
@@ -102,7 +102,7 @@ def test_a_file_that_is_no_content_and_no_label_of_the_kind_is_damage(chain_root
     restore(chain_root / TRAIN, lambda manifest: [*manifest.storage, label])
 
     [finding] = verify(chain_root / TRAIN).findings
-    verdict = files_match_manifest(Artifact(chain_root / TRAIN, sealed_manifest(chain_root / TRAIN)))
+    verdict = files_match_manifest(Artifact(chain_root / TRAIN, require_manifest(chain_root / TRAIN)))
 
     assert finding.what == (
         "its storage lists README.md, which is neither content nor a label of healing/megatron_split"

@@ -21,7 +21,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
-from pipeline_assets.trust.plan import RecipePlan, Room, disk_rooms, plan_recipe
+from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, plan_recipe
 
 Plan = Callable[..., RecipePlan]
 SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
@@ -122,7 +122,7 @@ class TestWhatIsThere:
 
         planned = plan(root, endpoint=NOWHERE)
 
-        assert [one.status.is_there for one in planned.artifacts] == [True, True, False, True, False]
+        assert [one.status.matches_recipe for one in planned.artifacts] == [True, True, False, True, False]
         assert planned.artifacts[TRAIN].figures["tokens"].value == 220_050
 
     def test_a_given_source_that_is_not_there_says_where_it_would_be(self, tmp_path: Path) -> None:
@@ -147,18 +147,18 @@ def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -
     if elsewhere is None:
         pytest.skip("there is no second file system here")
 
-    data, cache = disk_rooms(tmp_path / "data", elsewhere / "cache", written=50, fetched=100)
+    data, cache = check_disks(tmp_path / "data", elsewhere / "cache", written=50, fetched=100)
 
     assert (data.needed, cache.needed) == (50, 100)
     assert cache.where == elsewhere / "cache"
 
 
 def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path: Path) -> None:
-    [room] = disk_rooms(tmp_path / "not" / "yet", tmp_path / "not" / "yet" / "hub_cache", 1, 0)
+    [room] = check_disks(tmp_path / "not" / "yet", tmp_path / "not" / "yet" / "hub_cache", 1, 0)
 
     assert room.free > 0
 
 
 @pytest.mark.parametrize(("free", "fits"), [(20, True), (19, False)])
 def test_what_is_free_must_be_as_much_as_is_needed(free: int, fits: bool) -> None:
-    assert Room(Path("/data"), 20, free).fits is fits
+    assert CapacityCheck(Path("/data"), 20, free).fits is fits

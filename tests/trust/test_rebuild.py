@@ -25,7 +25,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import BuilderBusy, locked
 from pipeline_assets.systems.registry import KINDS
-from pipeline_assets.trust.rebuild import Rebuild, Scratch, rebuild, scratch_folder
+from pipeline_assets.trust.rebuild import Rebuild, ScratchFolder, rebuild, scratch_folder
 
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
 
@@ -207,11 +207,11 @@ def test_what_a_crash_left_is_gone_on_with_under_an_equal_ticket_alone(
         assert (scratch.folder / "done").exists() == goes_on
 
 
-@pytest.mark.parametrize(("end", "left"), [(Scratch.keep, "two"), (Scratch.remove, "one")])
+@pytest.mark.parametrize(("end", "left"), [(ScratchFolder.keep, "two"), (ScratchFolder.remove, "one")])
 def test_what_is_kept_takes_the_place_of_what_was_kept_before_which_removing_leaves(
-    end: Callable[[Scratch], None], left: str, tmp_path: Path
+    end: Callable[[ScratchFolder], None], left: str, tmp_path: Path
 ) -> None:
-    for word, ends in (("one", Scratch.keep), ("two", end)):
+    for word, ends in (("one", ScratchFolder.keep), ("two", end)):
         with scratch_folder(tmp_path, "words", TICKET) as scratch:
             (scratch.folder / word).write_text(word)
             ends(scratch)

@@ -14,13 +14,13 @@ from interrupted import interrupted
 from sealed_sets import seal_set
 
 from pipeline_assets.build.checks import files_match_manifest
-from pipeline_assets.build.pins.raw_pin import CURE
+from pipeline_assets.build.pins.raw_pin import FIX
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.trust import verify as reader
 from pipeline_assets.trust.result import Sample, Scope, Verification, as_json
-from pipeline_assets.trust.verify import hold, look_at_chain
+from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 SET = Path("megatron", "pages_v1")
 READERS = (reader, artifact)
@@ -86,7 +86,7 @@ def test_a_damaged_file_of_the_cache_says_what_to_do(chain_root: Path) -> None:
     found = verify(chain_root / SET, chain_root)
 
     assert len(found.findings) == 5
-    assert all(finding.what.endswith(f"; {CURE}") for finding in found.findings)
+    assert all(finding.what.endswith(f"; {FIX}") for finding in found.findings)
     assert sum("the hub lists" in finding.what for finding in found.findings) == 1
 
 
@@ -96,7 +96,7 @@ def test_a_cache_that_was_emptied_is_no_finding_and_is_said(chain_root: Path) ->
     found = verify(chain_root / SET, chain_root)
 
     assert found.verdict == "intact"
-    assert found.hub is not None and len(found.hub.not_here) == 2
+    assert found.hub is not None and len(found.hub.unavailable) == 2
 
 
 def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) -> None:
@@ -121,7 +121,7 @@ def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
     assert found.unread and len(found.unread) < len(found.all_tasks)
-    assert {found.state_of(task) for task in found.unread} == {"not_read"}
+    assert {found.artifact_state(task) for task in found.unread} == {"not_read"}
 
 
 def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:
@@ -211,11 +211,11 @@ def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Pa
 
 def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
     folder = seal_set(tmp_path, "a")
-    found = look_at_chain(folder, Scope())
+    found = scan_chain(folder, Scope())
     shutil.rmtree(folder)
 
     with pytest.raises(RetryableError, match="it was replaced while it was read; run the same command again"):
-        hold(found)
+        read_and_check(found)
 
 
 def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_path: Path) -> None:

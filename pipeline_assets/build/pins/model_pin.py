@@ -40,11 +40,11 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError, bare
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipePart
+from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
 from pipeline_assets.spine.staging import WORK, StagingDir
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_BESIDE = (
+_EXTRA_FILES = (
     *(CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.*"),
@@ -91,10 +91,10 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     if code:
         fix = "give a model whose architecture transformers has itself"
         raise InputError(f"it runs code of its own ({code[0]}), and no code of a model is run here", where, fix)
-    beside = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _BESIDE)}
+    beside = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
     chosen = beside | _weights(sizes.keys(), mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
-    return ModelFiles(tuple(sorted(chosen)), {**_said_by(config), "left_out": left_out})
+    return ModelFiles(tuple(sorted(chosen)), {**_declared_values(config), "left_out": left_out})
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
@@ -115,7 +115,7 @@ def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: s
     return {INDEX, *shards}
 
 
-def _said_by(config: Mapping[str, Any]) -> dict[str, Any]:
+def _declared_values(config: Mapping[str, Any]) -> dict[str, Any]:
     said = {**section_at(config, "text_config"), **config}  # the first is of a model that sees or hears too
     architectures = config.get("architectures")
     return {
@@ -136,7 +136,7 @@ def _count(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
-class ModelSection(RecipePart):
+class ModelSection(RecipeSection):
     """Which model: one of a hub, at a commit, or a folder here that holds the same files.
 
     Attributes:
@@ -210,17 +210,17 @@ def pin_model(target: Target, run: Run) -> BuildResult:
         UsageError: no revision is pinned yet, or there is no such model or folder.
         InputError: from the hub, or `choose_files`; a file can't be read, or changes meanwhile.
     """
-    if target.outside is None:
+    if target.external_inputs is None:
         return _pin_of_hub(target, run)
-    assert isinstance(target.outside, ModelFolder)
-    here = target.outside.below(run.root)
+    assert isinstance(target.external_inputs, ModelFolder)
+    here = target.external_inputs.below(run.root)
     chosen = here.chosen()
     return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.names), run.root, run.settings, chosen.decisions)
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:
     """Nothing but the config and the index of the weights is fetched."""
-    hub, name, revision = run.hub_for("this model").of_models(), target.recipe["name"], target.recipe["revision"]
+    hub, name, revision = run.require_hub("this model").for_models(), target.recipe["name"], target.recipe["revision"]
     if revision == UNPINNED:
         fix = f"write as `revision` the commit that `corpusmill pin {name} --model` prints"
         raise UsageError("no revision is pinned yet", name, fix)
@@ -236,19 +236,19 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
 
 def list_model(target: Target, run: Run) -> Listing:
     """The files of a model, known before they are pinned. Errors as `pin_model`."""
-    if target.outside is None:
-        return Listing(tuple(_pin_of_hub(target, run).outside))
-    assert isinstance(target.outside, ModelFolder)
-    return Listing.of_files(target.outside.below(run.root).files())
+    if target.external_inputs is None:
+        return Listing(tuple(_pin_of_hub(target, run).external_inputs))
+    assert isinstance(target.external_inputs, ModelFolder)
+    return Listing.from_files(target.external_inputs.below(run.root).files())
 
 
 def list_weights(target: Target, run: Run) -> Listing:
     """What the first of those builds fetches that load the model; the target is made from its pin, among others."""
     [pin] = [one for one in target.upstream if one.stage.name == MODEL_STAGE.name]
-    if pin.outside is not None:
+    if pin.external_inputs is not None:
         return Listing()
     files = raw_pin.listed_files(list_model(pin, run).inputs)
-    return Listing.of_fetched(run.hub_for("this model").of_models(), pin.recipe["name"], files)
+    return Listing.from_fetched(run.require_hub("this model").for_models(), pin.recipe["name"], files)
 
 
 @contextlib.contextmanager
@@ -262,13 +262,13 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
-        if pin_target.outside is None:
-            hub = run.hub_for("this model").of_models()
+        if pin_target.external_inputs is None:
+            hub = run.require_hub("this model").for_models()
             files = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
             name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
         else:
-            assert isinstance(pin_target.outside, ModelFolder)
-            here = pin_target.outside.below(run.root).path
+            assert isinstance(pin_target.external_inputs, ModelFolder)
+            here = pin_target.external_inputs.below(run.root).path
             files, name = stack.enter_context(files_while_read(here, pin)), str(here)
         folder = building.path(f"{WORK}/model").absolute()
         durable.remove(folder)  # what a build that was cut off left of it
@@ -279,7 +279,7 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
         yield stack.enter_context(_named(folder, name))
 
 
-def refuse_unfit(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
+def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
     """Refuse a pinned model whose config, or whose tokenizer on a hub, does not fit the recipe; fetch no weights.
 
     Raises:
@@ -291,9 +291,9 @@ def refuse_unfit(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
     if recipe.max_length is not None and most is not None and recipe.max_length > most:
         what = f"it is {recipe.max_length:,}, and the model takes {most:,} tokens"
         raise UsageError(what, bare("scoring.max_length"), f"set {most} or less")
-    if recipe.tokenizer == "model" and pin_target.outside is None:
+    if recipe.tokenizer == "model" and pin_target.external_inputs is None:
         name, revision, files = raw_pin.pinned_files(pin)
-        hub = run.hub_for("this model").of_models()
+        hub = run.require_hub("this model").for_models()
         with tempfile.TemporaryDirectory() as folder, _named(Path(folder), f"{name}@{revision}"):
             for file in files:
                 if file.path == TOKENIZER_FILE:
@@ -307,11 +307,11 @@ def _named(linked: Path, model: str) -> Iterator[Path]:
     try:
         yield linked
     except InputError as error:
-        error.move(str(linked), model)
+        error.relocate(str(linked), model)
         raise
 
 
-def model_folder_of(manifest: Manifest, root: Path) -> ModelFolder | None:
+def read_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
     """The folder that a pin was made of, its path absolute; None for one of a hub."""
     path = folder_path(manifest, root)
     return None if path is None else ModelFolder(path)
@@ -327,7 +327,7 @@ class ScoringSection(ScoringRecipe):
     model: ModelSection
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
-    def content_of(self, split: str) -> dict[str, Any]:
+    def recipe_content(self, split: str) -> dict[str, Any]:
         """What the scores of a split depend on, beside the model and the rows."""
         mine = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in mine}}

@@ -17,7 +17,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import unreadable
+from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.lineage import Finding
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.progress import Progress
@@ -81,7 +81,7 @@ def fetch_pinned(
 def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
     """Files of a hub dataset, whole, as the listing at the commit has them; nothing is fetched."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return BuildResult([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
+    return BuildResult([], counts, decisions, external_inputs=[hub_entry(dataset, commit, file) for file in files])
 
 
 def pin_of_folder(
@@ -97,17 +97,17 @@ def pin_of_folder(
     """
     folder = source.below(root)
     files = folder.files()
-    provenance = source_folder.as_provenance(folder, files, root.absolute())
+    provenance = source_folder.to_provenance(folder, files, root.absolute())
     size = sum(file.bytes for file in files)
     progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
     for file, digest in zip(files, hub_files.in_order(_digest, files, settings.workers), strict=True):
         inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
         progress.add(file.bytes)
     again = folder.files()
-    if again != files or source_folder.as_provenance(folder, again, root.absolute()) != provenance:
+    if again != files or source_folder.to_provenance(folder, again, root.absolute()) != provenance:
         raise RetryableError("files changed while they were hashed", folder.path, "let nothing write there, run again")
     counts = {"files": len(files), "bytes": size}
-    return BuildResult([], counts, decisions or {}, outside=inputs, provenance=provenance)
+    return BuildResult([], counts, decisions or {}, external_inputs=inputs, provenance=provenance)
 
 
 def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
@@ -127,29 +127,29 @@ _HUB_FILE = re.compile(
     r"(?:models/(?P<model>(?:\w[\w.-]*/)?\w[\w.-]*)|(?P<dataset>[\w.-]+/[\w.-]+))@(?P<commit>[0-9a-f]{40}):(?P<path>.+)"
 )
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
-CURE = "delete it; it is fetched again when it is needed"
+FIX = "delete it; it is fetched again when it is needed"
 CHANGED = "it is not the file that was read: give that back, or build again"
 
 
 @dataclass
-class HeldFiles:
+class FilesCheck:
     """Comparison of files on this machine with the manifests that list them.
 
     Attributes:
         listed: number of files that manifests list, each counted once.
-        not_here: files that were read and are not on this machine, or not all that was read of them.
+        unavailable: files that were read and are not on this machine, or not all that was read of them.
         tasks: hash tasks of the files and parts of files that exist with their listed size.
         findings: what names, sizes and listings alone contradict.
     """
 
     listed: int = 0
-    not_here: list[str] = field(default_factory=list)
+    unavailable: list[str] = field(default_factory=list)
     tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass
-class HeldOfHub(HeldFiles):
+class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
     A manifest that names row groups read those files alone of all that it lists; any other read every file whole.
@@ -166,13 +166,13 @@ class HeldOfHub(HeldFiles):
     not_looked_for: list[str] = field(default_factory=list)
 
 
-def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHub:
+def check_hub_cache(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
     """Compare the hub cache with manifests, by names, sizes and listings.
 
     Args:
         outside: external inputs of artifacts, by digest of the artifact.
     """
-    held = HeldOfHub()
+    held = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in outside.items():
         listings: dict[Path, list[tuple[str, Entry]]] = {}
@@ -190,11 +190,11 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHu
                 was_read = "row_groups" in entry or not reads_in_part
                 _look_for(entry, hub.bytes_folder(name, entry["digest"]), artifact, was_read, held)
         for path, listed in listings.items():
-            held.findings += (Finding(path, f"{what}; {CURE}", artifact) for what in _contradictions(path, listed))
+            held.findings += (Finding(path, f"{what}; {FIX}", artifact) for what in _contradictions(path, listed))
     return held
 
 
-def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
+def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HubCacheCheck) -> None:
     held.listed += 1
     spans: list[hub_files.Span] = []
     for path in folder.glob("*-*.*"):
@@ -203,7 +203,7 @@ def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: H
             if size == span.stop - span.start:
                 spans.append(span)
             else:
-                what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CURE}"
+                what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {FIX}"
                 held.findings.append(Finding(path, what, artifact))
     tiles: list[hub_files.Span] = []  # in order, without those that begin inside an earlier or longer one
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
@@ -225,7 +225,7 @@ def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: H
     if was_read:
         groups = entry.get("row_groups")
         is_here = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)
-        (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
+        (held.whole if is_whole else held.in_part if is_here else held.unavailable).append(entry["name"])
 
 
 def _covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
@@ -252,19 +252,19 @@ def _contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator
 
 
 @dataclass
-class HeldOfFolders(HeldFiles):
+class SourceFolderCheck(FilesCheck):
     """Comparison of source folders with manifests. Once files are read, their other hashes are findings too.
 
     Attributes:
-        gone: the folders that do not exist on this machine.
+        missing: the folders that do not exist on this machine.
     """
 
-    gone: list[Path] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
 
 
-def held_of_folders(
+def check_source_folders(
     manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Entry]], root: Path
-) -> tuple[HeldOfFolders, dict[str, Sequence[Entry]]]:
+) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
     """Compare the files of source folders with manifests, by name and size.
 
     Args:
@@ -274,15 +274,15 @@ def held_of_folders(
     Returns:
         The comparison, and the rest of `outside`, which was not read from folders.
     """
-    held, rest = HeldOfFolders(), dict(outside)
+    held, rest = SourceFolderCheck(), dict(outside)
     seen: set[tuple[Path, str]] = set()
     for manifest in manifests:
         folder = source_folder.folder_path(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
         is_here = folder.is_dir()
-        if not is_here and folder not in held.gone:
-            held.gone.append(folder)
+        if not is_here and folder not in held.missing:
+            held.missing.append(folder)
         for entry in rest.pop(manifest.digest):
             path, digest, size = folder / entry["name"], entry["digest"], entry["bytes"]
             if (path, digest) in seen:
@@ -290,7 +290,7 @@ def held_of_folders(
             seen.add((path, digest))
             held.listed += 1
             if not is_here:
-                held.not_here.append(str(path))
+                held.unavailable.append(str(path))
             elif (what := _not_as_listed(path, size)) is not None:
                 held.findings.append(Finding(path, f"{what}; {CHANGED}", digest))
             else:
@@ -306,5 +306,5 @@ def _not_as_listed(path: Path, size: int) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return "the file is gone"
     except OSError as error:
-        return unreadable(error)
+        return read_error_text(error)
     return None if found == size else f"has {found:,} bytes, the manifest lists {size:,}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline_assets.build.pins.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.normalize.sources import HubSource, Source, source_of
+from pipeline_assets.corpus.normalize.sources import HubSource, Source, parse_source
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
@@ -23,28 +23,28 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
         UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked
             here.
     """
-    if target.outside is None:
+    if target.external_inputs is None:
         return raw_of_hub(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.outside, SourceFolder)
+    assert isinstance(target.external_inputs, SourceFolder)
     if target.recipe.get("kind") == "stackexchange":
-        for file in target.outside.below(run.root).files():
+        for file in target.external_inputs.below(run.root).files():
             if is_archive(file.path):
                 unpacker(file.path)  # said before an hour of hashing, not after
-    return pin_of_folder(target.outside, run.root, run.settings)
+    return pin_of_folder(target.external_inputs, run.root, run.settings)
 
 
 def list_inputs(target: Target, run: Run) -> Listing:
     """The same, told before anything is read."""
-    if target.outside is None:
+    if target.external_inputs is None:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.outside, SourceFolder)
-    return Listing.of_files(target.outside.below(run.root).files())
+    assert isinstance(target.external_inputs, SourceFolder)
+    return Listing.from_files(target.external_inputs.below(run.root).files())
 
 
 def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
-    source, shard_text_bytes = source_of(target.recipe)
+    source, shard_text_bytes = parse_source(target.recipe)
     assert isinstance(source, HubSource)
-    hub = run.hub_for("this source")
+    hub = run.require_hub("this source")
     refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
     return hub, source.snapshot(shard_text_bytes)
 
@@ -58,5 +58,5 @@ def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: 
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:
         language = languages[str(target.partition)] if target.kind == kind else None
-        if language is not None and not target.is_sealed(root):
+        if language is not None and not target.matches_recipe(root):
             language.detection()

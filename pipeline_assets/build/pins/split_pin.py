@@ -17,13 +17,13 @@ from typing import Any, BinaryIO
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.compression import codec_of
+from pipeline_assets.corpus.formats.compression import detect_codec
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
-from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, format_of
+from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, files_of_split, find_splits
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.lines import lines_with_offsets, read_lines
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
@@ -41,7 +41,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import naming_file
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.staging import WORK, BuildFolder
+from pipeline_assets.spine.staging import WORK, StagingView
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
 
@@ -97,17 +97,17 @@ def pin_split(target: Target, run: Run) -> BuildResult:
         UsageError: no revision is pinned yet, or no such split (names the nearest), or no such folder.
         InputError: from the hub, or `files_of_split`; a file can't be read, or changes meanwhile.
     """
-    if target.outside is None:
+    if target.external_inputs is None:
         return _pin_of_hub(target, run)
-    assert isinstance(target.outside, SplitFolder)
-    here = target.outside.below(run.root)
+    assert isinstance(target.external_inputs, SplitFolder)
+    here = target.external_inputs.below(run.root)
     chosen = here.chosen()
     return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.files), run.root, run.settings, _decisions(chosen))
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:
     """Nothing but the card is fetched."""
-    hub, recipe = run.hub_for("this dataset"), target.recipe
+    hub, recipe = run.require_hub("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
     raw_pin.refuse_unpinned(dataset, revision, target.name.partition("/")[0], hub)
     card = "" if split in patterns else read_card(hub, dataset, revision)
@@ -118,23 +118,23 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
 
 def list_split(target: Target, run: Run) -> Listing:
     """The files of a split, none of which is fetched to pin it. Errors as `pin_split`."""
-    if target.outside is None:
-        return Listing(tuple(_pin_of_hub(target, run).outside))
-    assert isinstance(target.outside, SplitFolder)
-    return Listing.of_files(target.outside.below(run.root).files())
+    if target.external_inputs is None:
+        return Listing(tuple(_pin_of_hub(target, run).external_inputs))
+    assert isinstance(target.external_inputs, SplitFolder)
+    return Listing.from_files(target.external_inputs.below(run.root).files())
 
 
 def list_rows(target: Target, run: Run) -> Listing:
     """What the first of those fetches that read a split; a sample takes less."""
     [raw] = target.upstream
-    if raw.outside is not None:
+    if raw.external_inputs is not None:
         return Listing()
     files = raw_pin.listed_files(list_split(raw, run).inputs)
-    return Listing.of_fetched(run.hub_for("this dataset"), raw.recipe["dataset"], files)
+    return Listing.from_fetched(run.require_hub("this dataset"), raw.recipe["dataset"], files)
 
 
 @contextlib.contextmanager
-def split_files(raw: Target, run: Run, building: BuildFolder, max_rows: int | None) -> Iterator[list[SourceFile]]:
+def split_files(raw: Target, run: Run, building: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """The files of a pinned split, in order, on this machine, while they are read.
 
     Args:
@@ -144,20 +144,20 @@ def split_files(raw: Target, run: Run, building: BuildFolder, max_rows: int | No
         InputError: from the hub; files of a folder are not as they are listed, before or after.
     """
     pin = open_artifact(run.root / raw.folder).manifest
-    if raw.outside is None:
-        hub = run.hub_for("this dataset")
+    if raw.external_inputs is None:
+        hub = run.require_hub("this dataset")
         if max_rows is None:
             yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
         else:
             sample = building.path(f"{WORK}/sample/0").parent
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
         return
-    assert isinstance(raw.outside, SplitFolder)
-    with files_while_read(raw.outside.below(run.root).path, pin) as files:
+    assert isinstance(raw.external_inputs, SplitFolder)
+    with files_while_read(raw.external_inputs.below(run.root).path, pin) as files:
         yield files
 
 
-def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:
+def split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     """The folder that a pin was made of, its path absolute; None for one of a hub."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
@@ -205,7 +205,7 @@ class SampledSplit:
         Raises:
             InputError: from the hub.
         """
-        found = [self._begun(number, file) for number, file in enumerate(self.files)]
+        found = [self._open_partial(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, found, strict=True)}
         for shard in plan_sample(found, rows):
             missing = 0
@@ -219,11 +219,11 @@ class SampledSplit:
                     missing -= sum(1 for _ in read_piece(piece, missing))
         return found
 
-    def _begun(self, number: int, file: HubFile) -> SourceFile:
+    def _open_partial(self, number: int, file: HubFile) -> SourceFile:
         """The whole file, or one with its first block alone."""
-        if format_of(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
+        if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._blocks(file, 0))
-            if codec_of(head[:HEAD_BYTES]) is None:
+            if detect_codec(head[:HEAD_BYTES]) is None:
                 path = self.folder / f"{number}.jsonl"
                 with naming_file(path), open(path, "wb") as sparse:
                     sparse.truncate(file.size)
@@ -239,7 +239,7 @@ class SampledSplit:
         """
         first = max(piece.start - 1, 0)
         with naming_file(piece.file.path), open(piece.file.path, "r+b") as sparse:
-            placed = lines_of(placed_lines(self._put(file, first, sparse), first, file.path), piece.stop)
+            placed = read_lines(lines_with_offsets(self._put(file, first, sparse), first, file.path), piece.stop)
             found = (place for place, line in placed if place >= piece.start and not is_blank(line))
             return sum(1 for _ in itertools.islice(found, limit))
 

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import rows_of
+from pipeline_assets.build.rows.trace import row_store_for
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import Artifact, members_of, open_artifact
+from pipeline_assets.spine.artifact import Artifact, member_digests, open_artifact
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
@@ -37,7 +37,7 @@ _Hashed = NDArray[np.void]
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountChange:
     """One count of the manifests, 0 where one has none; a share is a decimal string, as manifests have fractions.
     `name` is dotted, as ledger.dropped.other_split.
     """
@@ -60,7 +60,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Found:
+class DocumentExamples:
     """How many documents, and the ids of the first few in manifest order."""
 
     documents: int
@@ -74,12 +74,12 @@ class DocumentChanges:
     """
 
     part: str | None
-    only_in_a: Found
-    only_in_b: Found
-    in_both: Found
-    changed: Found
+    only_in_a: DocumentExamples
+    only_in_b: DocumentExamples
+    in_both: DocumentExamples
+    changed: DocumentExamples
     labels: str
-    relabelled: Found
+    relabelled: DocumentExamples
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
     a: Artifact
     b: Artifact
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    counts: Sequence[Counted] = ()
+    counts: Sequence[CountChange] = ()
     documents: Sequence[DocumentChanges] = ()
 
     @property
@@ -144,11 +144,11 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {left.get(name, 'none')} → {right.get(name, 'none')}" for name in differing]
 
 
-def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Counted]:
+def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
     """Every count of either manifest side by side, those of the ledger last, by name."""
     left, right = dict(dotted(a)), dict(dotted(b))
     names = sorted(left.keys() | right.keys(), key=lambda name: (name.startswith("ledger."), name))
-    return [Counted(name, left.get(name, 0), right.get(name, 0)) for name in names]
+    return [CountChange(name, left.get(name, 0), right.get(name, 0)) for name in names]
 
 
 def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -169,17 +169,17 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
     several documents in a row. Of a dataset, how those of its members of one name do. Arguments and errors as of
     `compare`.
     """
-    shared = members_of(a.manifest).keys() & members_of(b.manifest).keys()
-    pairs = [(part, _member(a, part), _member(b, part)) for part in members_of(a.manifest) if part in shared]
+    shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
+    pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
     for part, one, other in [(None, a, b), *pairs]:
-        left, right = rows_of(one), rows_of(other)
+        left, right = row_store_for(one), row_store_for(other)
         if left is not None and right is not None and not left.holds_several:
             yield _compare(left, right, part, part_documents)
 
 
 def _member(dataset: Artifact, name: str) -> Artifact:
     """An artifact inside a dataset, as that was sealed with it."""
-    return open_artifact(dataset.folder / name, members_of(dataset.manifest)[name])
+    return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
 def _hashed(store: RowStore) -> Iterator[_Hashed]:
@@ -226,10 +226,12 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
                 documents[group] += len(records)
                 first[group] = sorted([*first[group], *np.sort(records["row"])[:EXAMPLES].tolist()])[:EXAMPLES]
     found = {
-        group: Found(documents[group], [(b if group == "only_in_b" else a).at(row).parts[0].id for row in rows])
+        group: DocumentExamples(
+            documents[group], [(b if group == "only_in_b" else a).row_at(row).parts[0].id for row in rows]
+        )
         for group, rows in first.items()
     }
-    return DocumentChanges(part=part, labels=a.labels.besides, **found)
+    return DocumentChanges(part=part, labels=a.labels.other_changes, **found)
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:

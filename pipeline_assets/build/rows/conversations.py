@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
-from pipeline_assets.build.rows.documents import BESIDES, DocumentRows, SourceRows
+from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.source_row import SourceListing
-from pipeline_assets.build.rows.store import Fate, Labels, Line, Part, Source, reason_of, source_in
+from pipeline_assets.build.rows.store import Fate, Labels, Line, Part, Source, drop_reason, source_in
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
 _POOLS, _RAW = "nemotron/candidate_pools/", "nemotron/raw/"
-_BESIDES = "other metadata, quality or loss"
+_OTHER_CHANGES = "other metadata, quality or loss"
 _SCHEMA = RowSchema(
     folder="data/",
     struct=None,
@@ -40,30 +40,30 @@ _SCHEMA = RowSchema(
 
 
 def _labels(artifact: str, group: str) -> Labels:
-    return Labels(artifact, group, "row", "asked", _BESIDES, "texts")
+    return Labels(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
 
 
 class ConversationRows(FileRows):
     """Normalised rows of one split, which were made from rows of files.
 
     Attributes:
-        made_of: rows of a split upstream of which each row here is one; None where rows were made from rows of files.
+        input_kinds: Row store of the upstream split that contains each row; None if rows were read from files.
     """
 
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "the column `id` has them; --row takes a number"
-    made_of: "ClassVar[type[ConversationRows] | None]" = None
-    kept_aside: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
+    input_kinds: "ClassVar[type[ConversationRows] | None]" = None
+    reject_file_count: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 
     def origin(self, part: Part) -> Line | Source:
         file, row = self.place_in_source(part)
-        if self.made_of is None:
-            return source_in(self.listing(part.source), file, [row], license_of(part), "row: license")
+        if self.input_kinds is None:
+            return source_in(self.listing(part.source), file, [row], find_license(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
-        return self.made_of(self.lineage.locate(digest), self.lineage).line_of_source(file, row)
+        return self.input_kinds(self.lineage.locate(digest), self.lineage).line_of_source(file, row)
 
     def fate(self, part: Part) -> Fate | None:
         return fate_of_row(self, part)
@@ -92,10 +92,10 @@ class KeptConversations(ConversationRows):
 
     labels = _labels("deduplicated", "deduplicated")
     reads_sources, made_of = False, ConversationRows
-    kept_aside: ClassVar = {"dropped": DROPPED_FILE}
+    reject_file_count: ClassVar = {"dropped": DROPPED_FILE}
 
 
-class LaidOutRows(ConversationRows):
+class LayoutRows(ConversationRows):
     """Rows of all splits of a dataset: the files of the normalised splits under a second name."""
 
     labels = _labels("laid out", "laid_out")
@@ -122,8 +122,8 @@ class _FolderRows(ConversationRows):
         if not places:
             return Fate(self.artifact, *self.otherwise)
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
-        told, first = f"in {', '.join(sorted(folders))}", min(self.number_of(*place) for place in places.values())
-        return Fate(self.artifact, self.outcome, told, row=first, told={self.group: folders}, lines=[told])
+        told, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
+        return Fate(self.artifact, self.outcome, told, row=first, describe={self.group: folders}, lines=[told])
 
 
 class CandidateRows(_FolderRows):
@@ -131,7 +131,7 @@ class CandidateRows(_FolderRows):
 
     labels = _labels("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
-    made_of = KeptConversations
+    input_kinds = KeptConversations
     group, outcome = "pools", "pooled"
     otherwise = "in_no_pool", "no pool's conditions hold of it, or its licence is refused"
 
@@ -158,10 +158,10 @@ class SubsetRows(_FolderRows):
         for name, pools in self._upstream(dataset):
             if name.startswith(_POOLS):
                 rows = CandidateRows(pools, self.lineage)
-                return Line(rows, rows.number_of(file, row))
+                return Line(rows, rows.row_number(file, row))
         [raw] = [one for name, one in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return source_in(listing, file, [row], license_of(part), "row: license")
+        return source_in(listing, file, [row], find_license(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """What it was made from, of a partition: `system/artifact/partition`, and where that lies."""
@@ -170,7 +170,7 @@ class SubsetRows(_FolderRows):
                 yield entry["name"], self.lineage.locate(entry["digest"])
 
 
-def license_of(part: Part) -> str:
+def find_license(part: Part) -> str:
     """The licence tag of a row."""
     return str(part.record["meta_license"] or "not stated")
 
@@ -182,12 +182,12 @@ def fate_of_row(store: FileRows, part: Part) -> Fate | None:
     place = part.record["source_file"], part.record["source_row"]
     found = store.find_source(*place)
     if found is not None:
-        return store.fate_at(*store.place_of(found[0]), ["kept"])
-    gone = store.set_aside(*place)
-    return None if gone is None else Fate(store.artifact, gone[0], reason_of(gone[1]))
+        return store.fate_at(*store.locate_row(found[0]), ["kept"])
+    gone = store.find_reject(*place)
+    return None if gone is None else Fate(store.artifact, gone[0], drop_reason(gone[1]))
 
 
-class _Asked(DocumentRows):
+class _EvaluationQuestions(DocumentRows):
     """Documents whose ids are those of normalised rows, behind the names of their splits."""
 
     def origin(self, part: Part) -> Line:
@@ -198,24 +198,24 @@ class _Asked(DocumentRows):
         return part.id.removeprefix(f"{part.source}/")
 
 
-class PromptRows(_Asked, SourceRows):
+class PromptRows(_EvaluationQuestions, SourceRows):
     """What the rows of a split ask that stay whatever others say."""
 
-    labels = Labels("prompts", "prompts", "prompt", "asked", BESIDES)
+    labels = Labels("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
-    kept_aside: ClassVar = {"dropped": DROPPED_FILE}
+    reject_file_count: ClassVar = {"dropped": DROPPED_FILE}
 
     def fate(self, part: Part) -> Fate | None:
         return fate_of_row(self, part)
 
 
-class DecontaminatedPrompts(_Asked, DecontaminatedRows):
+class DecontaminatedPrompts(_EvaluationQuestions, DecontaminatedRows):
     """Prompts that hold no item of an evaluation set."""
 
-    labels = Labels("decontaminated", "decontaminated", "prompt", "asked", BESIDES)
+    labels = Labels("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
-class ComparedPrompts(_Asked, DeduplicatedRows):
+class ComparedPrompts(_EvaluationQuestions, DeduplicatedRows):
     """Prompts that are nearly no other."""
 
-    labels = Labels("compared", "near_duplicates", "prompt", "asked", BESIDES)
+    labels = Labels("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

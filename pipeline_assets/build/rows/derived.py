@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.build.rows.documents import BESIDES, DocumentRows
-from pipeline_assets.build.rows.store import Fate, Labels, Part, reason_of
+from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows
+from pipeline_assets.build.rows.store import Fate, Labels, Part, drop_reason
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import dropped_line, judge
+from pipeline_assets.corpus.filters.verdict import dropped_line, evaluate
 from pipeline_assets.spine.errors import InputError
 
 
@@ -36,7 +36,7 @@ class DerivedRows(DocumentRows):
 class FilteredRows(DerivedRows):
     """Documents that filters keep."""
 
-    labels = Labels("filtered", "filtered", besides=BESIDES)
+    labels = Labels("filtered", "filtered", other_changes=OTHER_CHANGES)
 
     @cached_property
     def _rules(self) -> FilterRecipe:
@@ -44,7 +44,7 @@ class FilteredRows(DerivedRows):
 
     def fate(self, part: Part) -> Fate | None:
         document: Document = part.record
-        verdict = judge(document.text, document.meta.columns(), self._rules)
+        verdict = evaluate(document.text, document.meta.columns(), self._rules)
         seen = [str(measurement) for measurement in verdict.measurements]
         told: dict[str, Any] = {"reason": None, "measurements": seen, "changes": dict(verdict.changes)}
         dropped = dropped_line(self.artifact, part.id)
@@ -53,11 +53,11 @@ class FilteredRows(DerivedRows):
                 seen.insert(0, str(dropped))
             lines = [f"dropped for {dropped.reason}", *(f"  {one}" for one in seen)]
             told |= {"reason": dropped.reason, "changes": {}}
-            return Fate(self.artifact, "dropped", str(dropped), told=told, lines=lines)
-        reject = self.reject_of(part.shard, part.shard_row)
+            return Fate(self.artifact, "dropped", str(dropped), describe=told, lines=lines)
+        reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
-            lines = [f"rejected: {reason_of(reject)}", *(f"  {one}" for one in seen)]
-            return Fate(self.artifact, "rejected", reason_of(reject), told=told, lines=lines)
+            lines = [f"rejected: {drop_reason(reject)}", *(f"  {one}" for one in seen)]
+            return Fate(self.artifact, "rejected", drop_reason(reject), describe=told, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
         kept = self._kept(part, ["kept", *(f"  {one}" for one in seen), *changed], told, [part.shard])
         if kept is None:
@@ -65,17 +65,17 @@ class FilteredRows(DerivedRows):
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, then rebuild it")
         return kept
 
-    def missing(self, row_id: str) -> tuple[str, str]:
+    def missing_message(self, row_id: str) -> tuple[str, str]:
         line = dropped_line(self.artifact, row_id)
         if line is None:
-            return super().missing(row_id)
+            return super().missing_message(row_id)
         return f"document {row_id!r} was dropped here: {line}", "trace it in the corpus that was filtered"
 
 
 class DeduplicatedRows(DerivedRows):
     """Documents that are nobody's duplicate."""
 
-    labels = Labels("deduplicated", "deduplicated", besides=BESIDES)
+    labels = Labels("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
         decision = next((one for one in read_decisions(self.artifact) if one.doc_id == part.id), None)
@@ -92,14 +92,14 @@ class DeduplicatedRows(DerivedRows):
             detail = lines[0].removeprefix(f"{word} ")
             if decision.decision == "near_duplicate":
                 detail += f", similarity {decision.similarity:.4f}"
-            return Fate(self.artifact, decision.decision, detail, told=told, lines=lines)
+            return Fate(self.artifact, decision.decision, detail, describe=told, lines=lines)
         return self._kept(part, lines, told)
 
 
 class DecontaminatedRows(DerivedRows):
     """Documents that hold no item of an evaluation set, or no longer do."""
 
-    labels = Labels("decontaminated", "decontaminated", besides=BESIDES)
+    labels = Labels("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
         found = recipe.evidence_on(self.artifact, part.id)
@@ -109,12 +109,12 @@ class DecontaminatedRows(DerivedRows):
         spans = ", ".join(f"{start:,}-{end:,}" for start, end in found.spans)
         lines = [f"{found.action} for {found.reason}", f"  {found}", f"  in characters {spans}: {found.excerpt}"]
         if found.action == "dropped":
-            return Fate(self.artifact, found.action, str(found), told=told, lines=lines)
+            return Fate(self.artifact, found.action, str(found), describe=told, lines=lines)
         return self._kept(part, lines, told, outcome=found.action)
 
-    def missing(self, row_id: str) -> tuple[str, str]:
+    def missing_message(self, row_id: str) -> tuple[str, str]:
         evidence = recipe.evidence_on(self.artifact, row_id)
         if evidence is None or evidence.action != "dropped":
-            return super().missing(row_id)
+            return super().missing_message(row_id)
         what = f"document {row_id!r} was dropped here: it holds {evidence.evaluation_set} {evidence.item}"
         return what, "trace it in the corpus that was decontaminated"

@@ -10,11 +10,11 @@ from pipeline_assets.build.rows.store import Labels, Line, Part, Source, source_
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.artifact import Artifact
 
 _THREADS = "stackexchange"
-BESIDES = "another source, domain, licence or date"
+OTHER_CHANGES = "another source, domain, licence or date"
 
 
 class _Answer(msgspec.Struct):
@@ -28,7 +28,7 @@ class _Thread(msgspec.Struct):
 class DocumentRows(FileRows):
     """The Documents of a corpus."""
 
-    labels = Labels("corpus", "corpora", besides=BESIDES)
+    labels = Labels("corpus", "corpora", other_changes=OTHER_CHANGES)
     schema = RowSchema(
         folder=f"{SHARDS}/",
         struct=Document,
@@ -47,7 +47,7 @@ class DocumentRows(FileRows):
     def origin(self, part: Part) -> Line | Source:
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
-        rows = _rows_of(meta, _has_answers(listing.corpus))
+        rows = _rows_by_file(meta, _has_answers(listing.corpus))
         return source_in(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
@@ -59,10 +59,10 @@ class SourceRows(DocumentRows):
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Of a file of text, a row is all from the beginning of a document on."""
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
-        around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file, endings) == "text"
+        around, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
         for number, (meta,) in enumerate(self.read("meta")):
             if meta.source_file == file:
-                if source_row in _rows_of(meta, has_answers):
+                if source_row in _rows_by_file(meta, has_answers):
                     return number, meta.source_row != source_row
                 if is_text and meta.source_row < source_row:
                     around = number, False
@@ -72,14 +72,14 @@ class SourceRows(DocumentRows):
 class SnapshotRows(SourceRows):
     """Documents of a snapshot, which lists the files that it was read from."""
 
-    labels = Labels("snapshot", "snapshots", besides=BESIDES)
+    labels = Labels("snapshot", "snapshots", other_changes=OTHER_CHANGES)
 
 
 def _has_answers(corpus: Artifact) -> bool:
     return corpus.manifest.identity.recipe.get("kind") == _THREADS
 
 
-def _rows_of(meta: Meta, has_answers: bool) -> list[int]:
+def _rows_by_file(meta: Meta, has_answers: bool) -> list[int]:
     """The rows of its file that a Document came from: its own, and those of a thread's answers."""
     answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

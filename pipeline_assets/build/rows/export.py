@@ -29,7 +29,7 @@ from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.temporary_names import temporary_path
 
@@ -55,7 +55,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
         durable.remove_leftovers(out.parent)
     building = temporary_path(out)
     try:
-        with unreplaced(store.artifact.folder):  # checked before the copy gets its name
+        with forbid_replacement(store.artifact.folder):  # checked before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
             written = _write_copy(store, to, building, zstd_level)
         durable.rename(building, out)

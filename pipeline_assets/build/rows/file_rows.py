@@ -55,7 +55,7 @@ class RowSchema:
         """Columns of each row of a file, in order."""
         if self.struct is not None:
             getters = [operator.attrgetter(name) for name in columns]
-            for line in read_structs(path, _part_of(self.struct, tuple(columns))):
+            for line in read_structs(path, _file_part(self.struct, tuple(columns))):
                 yield tuple(get(line) for get in getters)
             return
         with open_parquet(path) as file:
@@ -73,14 +73,14 @@ class RowSchema:
         """The record of a row, read alone. Raises InputError where the file is shorter, or damaged."""
         return row_of_file(path, row) if self.struct is None else read_line(path, row, self.struct)
 
-    def of(self, record: Any, *columns: str) -> tuple[Any, ...]:
+    def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
         """Columns of a record."""
         get = operator.itemgetter if self.struct is None else operator.attrgetter
         return tuple(get(name)(record) for name in columns)
 
 
 @functools.cache
-def _part_of(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
+def _file_part(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
     """Return a struct of some columns: the others are skipped, which is several times as fast."""
     fields = []
     for field in msgspec.structs.fields(struct):
@@ -88,7 +88,7 @@ def _part_of(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msg
         if inner or field.name in columns:
             default: Any = {"default": field.default, "default_factory": field.default_factory}
             fields.append(
-                (field.name, _part_of(field.type, tuple(inner)) if inner else field.type, msgspec.field(**default))
+                (field.name, _file_part(field.type, tuple(inner)) if inner else field.type, msgspec.field(**default))
             )
     return msgspec.defstruct(struct.__name__, fields, kw_only=True)
 
@@ -115,21 +115,21 @@ class FileRows(RowStore):
         for values in self.read(*self.schema.key, self.schema.text, *self.schema.labels):
             yield Content("\0".join(values[:keys]), values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
-    def at(self, number: int) -> Row:
-        name, row = self.place_of(number)
+    def row_at(self, number: int) -> Row:
+        name, row = self.locate_row(number)
         record = self.schema.at(self.artifact.path(name), row)
-        row_id, source, text = self.schema.of(record, self.schema.id, self.schema.source, self.schema.text)
+        row_id, source, text = self.schema.read_columns(record, self.schema.id, self.schema.source, self.schema.text)
         tokens = None if self.schema.tokens is None else record[self.schema.tokens]
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
         """The first of several: an id may be one of its source."""
         found = self.place_with({self.schema.id: row_id})
-        return [] if found is None else [self.number_of(*found)]
+        return [] if found is None else [self.row_number(*found)]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         found = self.place_with({self.schema.file: file, self.schema.row: source_row})
-        return None if found is None else (self.number_of(*found), False)
+        return None if found is None else (self.row_number(*found), False)
 
     def place_with(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
         """(file, row in it) of the first row that has these values, in these files or any; None where none has."""
@@ -146,13 +146,13 @@ class FileRows(RowStore):
 
     def place_in_source(self, part: Part) -> tuple[str, int]:
         """(file, row in it) of the source that a part came from."""
-        file, row = self.schema.of(part.record, self.schema.file, self.schema.row)
+        file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
         return file, row
 
     def table_shards(self) -> list[TableShard]:
         return [TableShard(self.artifact.path(name)) for name in self.files]
 
-    def place_of(self, number: int) -> tuple[str, int]:
+    def locate_row(self, number: int) -> tuple[str, int]:
         """(file, row in it) of a row. Raises UsageError where there is no such row."""
         self.check_range("row", number, len(self))
         for name, rows in self.files.items():
@@ -161,7 +161,7 @@ class FileRows(RowStore):
             number -= rows
         raise AssertionError("the range was checked")
 
-    def number_of(self, file: str, row: int) -> int:
+    def row_number(self, file: str, row: int) -> int:
         """The number of a row of one file. Raises InputError where there is no such file."""
         if file not in self.files:
             what = f"it has no {file}, which something was made from"
@@ -171,7 +171,7 @@ class FileRows(RowStore):
 
     def line(self, part: Part) -> Line:
         """The line that a part of what was made of this names. Raises as `number_of`."""
-        return Line(self, self.number_of(part.shard, part.shard_row))
+        return Line(self, self.row_number(part.shard, part.shard_row))
 
     def line_of_source(self, file: str, source_row: int) -> Line:
         """The line of a row of a source, from which something was made by way of this."""
@@ -183,5 +183,5 @@ class FileRows(RowStore):
         self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
         """The fate of what lies in a row of a file."""
-        place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, told=told or {}, lines=lines)
+        place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
+        return Fate(self.artifact, outcome, place=place, row=number, describe=told or {}, lines=lines)

@@ -14,9 +14,9 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.formats.parquet_rows import row_of_file
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.lines import file_at, line_blocks, lines_of, place_of_line, row_words
+from pipeline_assets.corpus.readers.lines import file_at, format_row, line_blocks, place_of_line, read_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, has_changed
-from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -86,13 +86,13 @@ class FileRow:
 AnyRow = SourceRow | FileRow
 
 
-def place_told(row: AnyRow) -> str:
+def format_place(row: AnyRow) -> str:
     """Where in its file a row is, in words; the number of its line where the file is here."""
     if isinstance(row, SourceRow):
-        return f"row {row.row:,}" if row.is_numbered else row_words(row.path, row.row, None)
+        return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:
-        return f"{row_words(row.path.name, row.row, None)} of the file that was read; it has changed since"
-    return row_words(row.path.name, row.row, file_at(row.path))
+        return f"{format_row(row.path.name, row.row, None)} of the file that was read; it has changed since"
+    return format_row(row.path.name, row.row, file_at(row.path))
 
 
 def parse_row(text: str) -> AnyRow:
@@ -145,7 +145,7 @@ class SourceListing:
         raise InputError(f"its manifest lists no {name}", self.artifact.folder, fix)
 
 
-def listing_of(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
+def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
     """What lists the files that the rows of a source in a corpus came from. Raises InputError where it is gone."""
     reader = corpus
     while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
@@ -163,7 +163,7 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
-def file_of(reader: Manifest, source: AnyRow, root: Path) -> str | None:
+def input_file_name(reader: Manifest, source: AnyRow, root: Path) -> str | None:
     """The name that rows made from it have of the row's file; None where the manifest lists no such file."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
@@ -174,13 +174,13 @@ def file_of(reader: Manifest, source: AnyRow, root: Path) -> str | None:
     return next((name for name in names if (folder / name).resolve() == source.path.resolve()), None)
 
 
-def name_of(reader: Manifest, root: Path) -> str:
+def source_name(reader: Manifest, root: Path) -> str:
     """What people call a source: repo@commit, or its folder."""
     folder, recipe = folder_path(reader, root), reader.identity.recipe
     return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
 
 
-def why_not_read(entry: Mapping[str, Any], row: int) -> str | None:
+def unread_reason(entry: Mapping[str, Any], row: int) -> str | None:
     """Why a row of a hub file, as a manifest lists it, was not read; None if it was, or where whole files are read."""
     if "row_groups" not in entry:
         return "no row group of the file was drawn"
@@ -206,7 +206,7 @@ _BLOCK_BYTES = 1 << 22  # of a file of lines on a hub, fetched at once
 _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 
 
-def record_of(row: AnyRow, hub: HubFiles) -> bytes:
+def read_record(row: AnyRow, hub: HubFiles) -> bytes:
     """The record of a source that a row is, byte for byte: a line without its newline, or a row of Parquet as JSON. Of
     plain lines on a hub, a few megabytes are fetched; other files whole.
 
@@ -215,7 +215,7 @@ def record_of(row: AnyRow, hub: HubFiles) -> bytes:
         InputError: from the hub; or there is no such record.
     """
     name = row.path.name if isinstance(row, FileRow) else row.path
-    if format_of(name) not in ("lines", "parquet"):
+    if detect_format(name) not in ("lines", "parquet"):
         raise UsageError("its file is neither JSON lines nor Parquet", row, "leave out --record")
     if isinstance(row, FileRow):
         if row.has_changed:
@@ -224,7 +224,7 @@ def record_of(row: AnyRow, hub: HubFiles) -> bytes:
     file = next((one for one in hub.list_files(row.dataset, row.commit) if one.path == row.path), None)
     if file is None:
         raise InputError("the commit has no such file", row, "check the address")
-    if row.is_numbered and format_of(name) == "lines":
+    if row.is_numbered and detect_format(name) == "lines":
         return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
     if PurePosixPath(name).suffix in _PLAIN:
         return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
@@ -232,17 +232,17 @@ def record_of(row: AnyRow, hub: HubFiles) -> bytes:
 
 
 def _record_in(file: SourceFile, row: int) -> bytes:
-    if format_of(file.name) == "parquet":
+    if detect_format(file.name) == "parquet":
         return json.dumps(row_of_file(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
-    found = next((line for place, line in lines_of(line_blocks(file, start), None) if place == row), None)
+    found = next((line for place, line in read_lines(line_blocks(file, start), None) if place == row), None)
     if found is None:
         raise InputError(f"no line begins at byte {row:,}", file.path, "check that the file is what was read")
     return found.rstrip(b"\r\n")
 
 
 def _numbered_line(file: SourceFile, number: int) -> bytes:
-    lines = (line for _, line in lines_of(line_blocks(file, 0), None) if line.strip())
+    lines = (line for _, line in read_lines(line_blocks(file, 0), None) if line.strip())
     found = next(itertools.islice(lines, number, None), None)
     if found is None:
         raise InputError(f"it has no row {number:,}", file.path, "check that the file is what was read")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_assets.build.rows.documents import DocumentRows
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, reason_of
+from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, drop_reason
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
@@ -49,7 +49,7 @@ class SplitRows(RowStore):
                     yield Content(doc_id, self.dataset.document(number).tobytes())
                 first_row += batch.num_rows
 
-    def at(self, number: int) -> Row:
+    def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
         said = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
         first = self._first_token(number)
@@ -95,9 +95,9 @@ class SplitRows(RowStore):
         belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
         if belongs_to != identity.recipe["split"]:
             return Fate(self.artifact, "other_split", f"it belongs to {belongs_to}")
-        reject = self.reject_of(part.shard, part.shard_row)
+        reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
-            return Fate(self.artifact, "rejected", reason_of(reject))
+            return Fate(self.artifact, "rejected", drop_reason(reject))
         place_of = {"source_shard": part.shard, "row": part.shard_row}
         number = find_in_file(self.artifact.path(DOCUMENTS), place_of)
         if number is None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.build.rows.source_row import AnyRow, SourceListing, listing_of
+from pipeline_assets.build.rows.source_row import AnyRow, SourceListing, find_listing
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
@@ -98,7 +98,7 @@ class Fate:
         detail: why, in words; empty where it is kept.
         place: where it is, as JSON has it; empty where it isn't.
         row: its number there, the first of several; None where it isn't.
-        told: what else the kind says, as JSON has it.
+        describe: what else the kind says, as JSON has it.
         lines: the same, for people.
     """
 
@@ -107,7 +107,7 @@ class Fate:
     detail: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
     row: int | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)
+    describe: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
 
     @property
@@ -131,7 +131,7 @@ class Labels:
     group: str
     row: str = "document"
     beginning: str = "text"
-    besides: str = ""
+    other_changes: str = ""
     has: str = "documents"
 
 
@@ -142,7 +142,7 @@ class RowStore(ABC):
         holds_tokens: whether its rows are tokens of texts that lie upstream, not texts.
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
-        kept_aside: of those that didn't, files of `Reject` by what is said of their rows.
+        reject_file_count: of those that didn't, files of `Reject` by what is said of their rows.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
         id_name, advice: what ids are called, and what to do where no row has one.
     """
@@ -151,7 +151,7 @@ class RowStore(ABC):
     holds_tokens: ClassVar[bool] = False
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
-    kept_aside: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
+    reject_file_count: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
     id_name: ClassVar[str] = "doc_id"
     advice: ClassVar[str] = "`corpusmill trace --source` tells what became of a source row"
 
@@ -172,7 +172,7 @@ class RowStore(ABC):
         """Every row, in order, to be compared; of what has several documents in a row, nothing."""
 
     @abstractmethod
-    def at(self, number: int) -> Row:
+    def row_at(self, number: int) -> Row:
         """One row, and little else read. Raises UsageError where there is none, InputError where a file is damaged."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class RowStore(ABC):
         """The id that a part has in what it was made from."""
         return part.id
 
-    def missing(self, row_id: str) -> tuple[str, str]:
+    def missing_message(self, row_id: str) -> tuple[str, str]:
         """What is wrong, and what to do, where no row has an id."""
         return f"no {self.labels.row} has the {self.id_name} {row_id!r}", self.advice
 
@@ -204,7 +204,7 @@ class RowStore(ABC):
     def listing(self, source: str) -> SourceListing:
         """What lists the files that the rows of a source came from. Raises InputError where it is gone."""
         if source not in self._listings:
-            self._listings[source] = listing_of(self.lineage, self.artifact, source)
+            self._listings[source] = find_listing(self.lineage, self.artifact, source)
         return self._listings[source]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
@@ -221,13 +221,13 @@ class RowStore(ABC):
         """Rows of what it was made from that were not used, in order; of another file that tells of such, its rows."""
         return read_structs(self.artifact.path(name), Reject)
 
-    def reject_of(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
+    def find_reject_row(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
         """The reject of a row; None of one that was used."""
         return next((one for one in self.rejects(name) if (one.file, one.row) == (file, row)), None)
 
-    def set_aside(self, file: str, row: int) -> tuple[str, Reject] | None:
+    def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:
         """What is said of a row that was kept aside, and why; None of one that wasn't."""
-        told = ((outcome, self.reject_of(file, row, name)) for outcome, name in self.kept_aside.items())
+        told = ((outcome, self.find_reject_row(file, row, name)) for outcome, name in self.reject_file_count.items())
         return next(((outcome, reject) for outcome, reject in told if reject is not None), None)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
@@ -259,11 +259,11 @@ class Line:
 
     def part(self) -> Part:
         """What it holds."""
-        [part] = self.store.at(self.number).parts
+        [part] = self.store.row_at(self.number).parts
         return part
 
 
-def reason_of(reject: Reject) -> str:
+def drop_reason(reject: Reject) -> str:
     """The reason of a reject, and what was seen."""
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
@@ -274,7 +274,7 @@ def source_in(listing: SourceListing, file: str, rows: Sequence[int], license_ta
     return Source(file, found, listing.entry(file)["digest"], license_tag, evidence)
 
 
-def ids_of(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
+def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
     """A document's tokens, with its end."""
     return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
 

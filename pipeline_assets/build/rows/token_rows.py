@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.source_row import input_for_source
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Source, reason_of
+from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Source, drop_reason
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
@@ -51,7 +51,7 @@ class TokenRows(RowStore):
     def tokenizer(self) -> Tokenizer: ...
 
     @abstractmethod
-    def tokens_of(self, row: int) -> NDArray:
+    def row_tokens(self, row: int) -> NDArray:
         """All tokens of a row, shape (seq_len,)."""
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *lay_at: Path) -> Tokenizer:
@@ -70,13 +70,13 @@ class TokenRows(RowStore):
         return iter(())
 
     @abstractmethod
-    def parts_of(self, row: int) -> Iterable[Part]:
+    def row_parts(self, row: int) -> Iterable[Part]:
         """The parts of a row without their texts, one after the other; behind them is padding."""
 
-    def at(self, number: int) -> Row:
+    def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
-        tokens, told = self.tokens_of(number), []
-        for part in self.parts_of(number):
+        tokens, told = self.row_tokens(number), []
+        for part in self.row_parts(number):
             text = self.tokenizer.decode(tokens[part.column : part.column + (part.tokens or 0)])
             told.append(replace(part, text=text))
         filled = sum(part.tokens or 0 for part in told)
@@ -116,13 +116,13 @@ class PackedRows(TokenRows):
     def seq_len(self) -> int:
         return self.packed.meta.seq_len
 
-    def tokens_of(self, row: int) -> NDArray[np.int32]:
+    def row_tokens(self, row: int) -> NDArray[np.int32]:
         return self.packed[row]
 
     def __len__(self) -> int:
         return len(self.packed)
 
-    def parts_of(self, row: int) -> Iterator[Part]:
+    def row_parts(self, row: int) -> Iterator[Part]:
         segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
         for one, first, line in zip(segments, firsts, self._lines(segments), strict=True):
             yield Part(one.doc_id, one.source, line.shard, line.row, "", first, one.start, one.length)
@@ -145,20 +145,20 @@ class PackedRows(TokenRows):
         return [line for line in drawn_lines(self.artifact, [doc_id]) if line.source == source]
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        return {"draws": [asdict(draw) | {"told": draw.told} for draw in self.draws(part.id, part.source)]}
+        return {"draws": [asdict(draw) | {"told": draw.describe} for draw in self.draws(part.id, part.source)]}
 
     def fate(self, part: Part) -> Fate | None:
         draws = self.draws(part.id, part.source)
         told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:
             words = [draw.words for draw in draws]
-            return Fate(self.artifact, "drawn", "; ".join(words), told=told, lines=words)
-        reject = self.reject_of(f"{part.source}/{part.shard}", part.shard_row)
+            return Fate(self.artifact, "drawn", "; ".join(words), describe=told, lines=words)
+        reject = self.find_reject_row(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:
             told["reject"] = msgspec.to_builtins(reject)
-            return Fate(self.artifact, "rejected", str(reject), told=told, lines=[f"rejected  {reject}"])
+            return Fate(self.artifact, "rejected", str(reject), describe=told, lines=[f"rejected  {reject}"])
         why = "its source had given its share before its turn came"
-        return Fate(self.artifact, "not_drawn", why, told=told, lines=[f"not drawn: {why}"])
+        return Fate(self.artifact, "not_drawn", why, describe=told, lines=[f"not drawn: {why}"])
 
 
 _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
@@ -184,15 +184,15 @@ class TokenShardRows(TokenRows):
     def seq_len(self) -> int:
         return self.shards.seq_len
 
-    def tokens_of(self, row: int) -> NDArray[Any]:
+    def row_tokens(self, row: int) -> NDArray[Any]:
         return self.shards[row]
 
     def __len__(self) -> int:
         return len(self.shards)
 
-    def parts_of(self, row: int) -> Iterator[Part]:
+    def row_parts(self, row: int) -> Iterator[Part]:
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
-        for line in self.shards.documents_of(row):
+        for line in self.shards.shard_documents(row):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
             yield Part(*place, "", first - begin, first - line["start"], stop - first)
@@ -223,7 +223,7 @@ class TokenShardRows(TokenRows):
                 return Fate(self.artifact, "in_rows", place=place, row=number)
         for reject in self.rejects():
             if (reject.file.partition("/")[2], reject.row) == (part.shard, part.shard_row):
-                return Fate(self.artifact, "rejected", reason_of(reject))
+                return Fate(self.artifact, "rejected", drop_reason(reject))
         return Fate(self.artifact, IN_REMAINDER, "it lies behind the last whole row")
 
     def _is_of_corpus(self, part: Part) -> bool:
@@ -257,7 +257,7 @@ class PairRows(RowStore):
     def __iter__(self) -> Iterator[Content]:
         return (Content(pair.uid, _text(pair).encode(), pair.split.encode()) for pair in self.pairs)
 
-    def at(self, number: int) -> Row:
+    def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
         pair = self.pairs[number]
         return Row(number, (Part(pair.uid, pair.split, MANIFEST, number, _text(pair), record=pair),))
@@ -269,10 +269,10 @@ class PairRows(RowStore):
         places = ((pair.file, pair.row) for pair in self.pairs)
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
-    def set_aside(self, file: str, row: int) -> tuple[str, Reject]:
+    def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
         """Of a row that isn't in the sample nobody kept the reason: there are as many as the set has rows."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
-        return super().set_aside(file, row) or (
+        return super().find_reject(file, row) or (
             "not_in_the_sample",
             Reject(file, row, f"one of {rules}, or the file has no such row"),
         )
@@ -310,7 +310,7 @@ class EncodedPairs(RowStore):
         for number, uid in enumerate(self.cache.uids):
             yield Content(bytes(uid).decode(), self.cache.row(number, "pair").tobytes())
 
-    def at(self, number: int) -> Row:
+    def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
         ids = self.cache.row(number, "pair")
         text = "\n".join(self.model.decode(self.cache.row(number, side)) for side in ("src", "tgt"))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows import source_row
-from pipeline_assets.build.rows.store import Fate, Line, Part, Row, RowStore, Source, ids_of, reason_of
+from pipeline_assets.build.rows.store import Fate, Line, Part, Row, RowStore, Source, drop_reason, encode_document
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifes
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import REBUILD
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.lineage import Lineage, root_of
+from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.systems.registry import KINDS
 
 _TOKENS_AROUND = 24
@@ -66,7 +66,7 @@ class Text:
     store: RowStore
     part: Part
     source: Source
-    made_of: tuple[tuple[Path, int], ...] = ()
+    derivation: tuple[tuple[Path, int], ...] = ()
 
     @property
     def beginning(self) -> str:
@@ -75,7 +75,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedRow:
     """A document of an artifact back to its source: its parts that were asked for, each with its row; its text; the
     token that was asked for, if one was; and what else is to be said of it, as JSON has it.
     """
@@ -87,13 +87,13 @@ class Traced:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
+def row_store_for(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
     """The rows of an artifact; None of a kind that has none. The lineage is by default of its folder's data root."""
     kind = KINDS.get(artifact.manifest.kind)
     if kind is None or kind.rows is None:
         return None
     folder = artifact.folder.absolute()
-    return kind.rows(artifact, lineage or Lineage(root_of(folder) or folder.parent))
+    return kind.rows(artifact, lineage or Lineage(find_data_root(folder) or folder.parent))
 
 
 def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
@@ -101,7 +101,7 @@ def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
     members if they have; InputError where nothing is sealed there.
     """
     artifact = open_artifact(folder)
-    store = rows_of(artifact, lineage)
+    store = row_store_for(artifact, lineage)
     if store is not None:
         return store
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
@@ -115,7 +115,7 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
     """One row, by its number or by one of its tokens; the first by default. Raises UsageError where it is out of range,
     or a token of what has none; InputError where a file is damaged, or that of the tokenizer is gone.
     """
-    return store.at(row or 0 if token is None else store.row_of_token(token))
+    return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 
 def preview(artifact: Artifact) -> list[dict[str, str]]:
@@ -130,12 +130,12 @@ def preview(artifact: Artifact) -> list[dict[str, str]]:
             return kind.preview(artifact)
         except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
             raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
-    store = rows_of(artifact)
+    store = row_store_for(artifact)
     return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
 
 
 def _short(store: RowStore, number: int) -> dict[str, str]:
-    [part] = store.at(number).parts
+    [part] = store.row_at(number).parts
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
     line = " ".join(store.beginning(part.text).split())
@@ -144,17 +144,17 @@ def _short(store: RowStore, number: int) -> dict[str, str]:
     return {key: part.id, **size, **figures, store.labels.beginning: shown}
 
 
-def trace_row(store: RowStore, number: int) -> list[Traced]:
+def trace_row(store: RowStore, number: int) -> list[TracedRow]:
     """Where the parts of a row came from, in their order. Raises UsageError where there is no such row; InputError
     where what it was made from is gone, or says another thing, or a file is damaged.
     """
-    row = store.at(number)
+    row = store.row_at(number)
     return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
 
 
-def trace_token(store: RowStore, position: int) -> Traced:
+def trace_token(store: RowStore, position: int) -> TracedRow:
     """Where one token of a token file came from. Errors as `trace_row`."""
-    row = store.at(store.row_of_token(position))
+    row = store.row_at(store.row_of_token(position))
     column = position - (row.first_token or 0)
     part = next((one for one in row.parts if one.column <= column < one.column + (one.tokens or 0)), None)
     if part is None:
@@ -164,27 +164,27 @@ def trace_token(store: RowStore, position: int) -> Traced:
     return _traced(store, [(row, part)], position, not store.holds_several)
 
 
-def trace_id(store: RowStore, row_id: str) -> list[Traced]:
+def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
     """Where a document came from, and every place where it is; several where sources have one id. Errors as
     `trace_row`.
     """
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
-        row = store.at(number)
+        row = store.row_at(number)
         for part in row.parts:
             if part.id == row_id:
                 places.setdefault(part.source, []).append((row, part))
     if not places:
-        what, fix = store.missing(row_id)
+        what, fix = store.missing_message(row_id)
         raise UsageError(what, store.artifact.folder, fix)
     return [_traced(store, of_source, None, True) for of_source in places.values()]
 
 
-def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> Traced:
-    text = _text_of(store, places[0][1])
+def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> TracedRow:
+    text = _row_text(store, places[0][1])
     token, tokenizer = None, store.tokenizer
     if tokenizer is not None:
-        ids = ids_of(tokenizer, text.part.text)
+        ids = encode_document(tokenizer, text.part.text)
         for row, part in places:
             tokens = part.tokens or 0
             own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
@@ -197,10 +197,10 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
             [(row, part)] = places
             number = part.start + position - (row.first_token or 0) - part.column
             token = _token(tokenizer, ids, number, position)
-    return Traced(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
+    return TracedRow(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
 
 
-def _text_of(store: RowStore, part: Part) -> Text:
+def _row_text(store: RowStore, part: Part) -> Text:
     """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
     home, own, row_id = store, part, store.id_upstream(part)
     made_of: list[tuple[Path, int]] = []
@@ -241,7 +241,7 @@ def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: 
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedRow:
     """A document, or a row that became none, in what was read from its source, and in all that was made of that.
 
     Attributes:
@@ -257,7 +257,7 @@ class Followed:
     below: Sequence[tuple[RowStore, Fate]] = ()
 
 
-def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[Followed]:
+def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[FollowedRow]:
     """What became of a source row, in everything below the data root that was read from a source that lists its file.
     Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
     """
@@ -265,7 +265,9 @@ def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[Followed]
         raise next(iter(lineage.unreadable.values()))
     listings = list(_listings(lineage))
     listing_it = [
-        (one, file) for one in listings if (file := source_row.file_of(one.manifest, source, lineage.root)) is not None
+        (one, file)
+        for one in listings
+        if (file := source_row.input_file_name(one.manifest, source, lineage.root)) is not None
     ]
     found = [
         _follow(lineage, store, source_row.SourceListing(one, store.artifact, lineage.root), file, source)
@@ -277,12 +279,12 @@ def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[Followed]
     if listing_it:
         what = f"{listing_it[0][0].folder} lists this file, and no documents were made from it yet"
         raise InputError(what, source.file, "build its recipe with `corpusmill run`")
-    known = sorted({source_row.name_of(one.manifest, lineage.root) for one in listings})
+    known = sorted({source_row.source_name(one.manifest, lineage.root) for one in listings})
     fix = f"those there are of {', '.join(known)}" if known else "give the data root of a build with --data"
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 
-def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
+def follow_document(lineage: Lineage, row_id: str) -> Iterator[FollowedRow]:
     """Every document of an id that was read from a source below the data root, and what became of it. Raises InputError
     where an artifact there is damaged.
     """
@@ -296,7 +298,7 @@ def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
         if numbers:
             yield _followed(lineage, store, numbers[0], "document", rejects)
         elif rejects:
-            yield Followed(store, Fate(store.artifact, "rejected", reason_of(rejects[0])), None, rejects)
+            yield FollowedRow(store, Fate(store.artifact, "rejected", drop_reason(rejects[0])), None, rejects)
 
 
 def _listings(lineage: Lineage) -> Iterator[Artifact]:
@@ -312,18 +314,20 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
 def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
     """What was read from the files that a manifest lists: itself, or made from it under its own name."""
     digest = listing.manifest.digest
-    made = [folder for folder, one in lineage.made_of(digest) if lineage.place_of(digest, one.name) == listing.folder]
+    made = [
+        folder for folder, one in lineage.downstream(digest) if lineage.folder_for(digest, one.name) == listing.folder
+    ]
     for folder in (listing.folder, *made):
-        store = rows_of(open_artifact(folder), lineage)
+        store = row_store_for(open_artifact(folder), lineage)
         if store is not None and store.reads_sources:
             yield store
 
 
 def _follow(
     lineage: Lineage, store: RowStore, listing: source_row.SourceListing, file: str, source: source_row.AnyRow
-) -> Followed:
-    def gone(outcome: str, detail: str) -> Followed:
-        return Followed(store, Fate(store.artifact, outcome, detail), None)
+) -> FollowedRow:
+    def report_loss(outcome: str, detail: str) -> FollowedRow:
+        return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
 
     if isinstance(source, source_row.FileRow) and source.line is not None:
         here = listing.row(file, source.row)
@@ -332,32 +336,34 @@ def _follow(
             raise InputError("it has changed since it was read: its lines are others now", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
     if isinstance(source, source_row.SourceRow) and is_read_in_part:
-        unread = source_row.why_not_read(listing.entry(file), source.row)
+        unread = source_row.unread_reason(listing.entry(file), source.row)
         if unread is not None:
-            return gone("not_read", unread)
+            return report_loss("not_read", unread)
     found = store.find_source(file, source.row)
     if found is not None:
         number, is_part = found
         return _followed(lineage, store, number, "merged" if is_part else "document")
-    aside = store.set_aside(file, source.row)
+    aside = store.find_reject(file, source.row)
     if aside is not None:
-        return gone(aside[0], reason_of(aside[1]))
+        return report_loss(aside[0], drop_reason(aside[1]))
     ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
     if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
-        return gone("dropped", f"by {rules}")
+        return report_loss("dropped", f"by {rules}")
     if ledger.dropped:
-        return gone("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+        return report_loss("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
     place_told = "a row is named by its `source_row`: in files of lines the bytes before it"
-    return gone("no_row", f"none begins there; {place_told}")
+    return report_loss("no_row", f"none begins there; {place_told}")
 
 
-def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()) -> Followed:
+def _followed(
+    lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
+) -> FollowedRow:
     line = Line(store, number)
     part = line.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
     fate = Fate(store.artifact, outcome, place=place, row=number)
-    return Followed(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
+    return FollowedRow(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
 
 
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
@@ -368,7 +374,7 @@ def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
             continue
         kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
         if all(kind is not None and kind.rows is None for kind in kinds):
-            store = rows_of(open_artifact(folder), lineage)
+            store = row_store_for(open_artifact(folder), lineage)
             if store is not None and not store.reads_sources:
                 gone = upstream[0]
                 yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
@@ -380,7 +386,7 @@ def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
     while waiting:
         line = waiting.pop(0)
         part = line.part()
-        for store in _made_of(lineage, line.store.artifact):
+        for store in _downstream_artifacts(lineage, line.store.artifact):
             fate = store.fate(part) if store.artifact.folder not in seen else None
             if fate is not None:
                 seen.add(store.artifact.folder)
@@ -389,14 +395,14 @@ def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
                     waiting.append(Line(store, fate.row))
 
 
-def _made_of(lineage: Lineage, artifact: Artifact) -> Iterator[RowStore]:
+def _downstream_artifacts(lineage: Lineage, artifact: Artifact) -> Iterator[RowStore]:
     """What was made of an artifact under its own name and has rows; beyond what has none, what was made of that."""
-    for folder, one in lineage.made_of(artifact.manifest.digest):
-        if lineage.place_of(artifact.manifest.digest, one.name) not in (artifact.folder, None):
+    for folder, one in lineage.downstream(artifact.manifest.digest):
+        if lineage.folder_for(artifact.manifest.digest, one.name) not in (artifact.folder, None):
             continue
         made = open_artifact(folder)
-        store = rows_of(made, lineage)
+        store = row_store_for(made, lineage)
         if store is not None:
             yield store
         else:
-            yield from _made_of(lineage, made)
+            yield from _downstream_artifacts(lineage, made)

@@ -31,11 +31,11 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, d
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160
@@ -59,7 +59,7 @@ class Decontamination:
 
 
 def decontaminate_shard(
-    shard: CorpusShard, window: Window, folder: BuildFolder, rules: Decontamination, zstd_level: int
+    shard: CorpusShard, window: Window, folder: StagingView, rules: Decontamination, zstd_level: int
 ) -> Receipt:
     """The shard's documents, in order; one that isn't contaminated keeps its bytes.
 
@@ -207,12 +207,12 @@ def decontaminate_corpus(
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
-    ledger = Ledger.of(counts)
+    ledger = Ledger.from_counts(counts)
     if not ledger.out and not may_be_empty:
-        what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.all_dropped:,} are contaminated)"
+        what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.total_dropped:,} are contaminated)"
         raise InputError(what, building.target, "leave an evaluation set out, or ask for more overlap")
     gathered = [
         gather_lines(building, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
@@ -224,9 +224,10 @@ def decontaminate_corpus(
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
-        "by_source": add_by_source(shards, (_of_source(receipt.counts) for receipt in receipts)),
+        "by_source": add_by_source(shards, (_decontaminate_source(receipt.counts) for receipt in receipts)),
         "evaluation": {
-            name: of_items | _of_documents(name, counts) for name, of_items in prepared.notes["evaluation"].items()
+            name: of_items | _decontaminate_documents(name, counts)
+            for name, of_items in prepared.notes["evaluation"].items()
         },
         **prepared.counts,
     }
@@ -244,19 +245,19 @@ def _prepared(building: StagingDir, evaluation: Sequence[EvaluationSet], recipe:
     return receipt
 
 
-def _of_source(counts: Mapping[str, int]) -> dict[str, int]:
-    ledger = Ledger.of(counts)
+def _decontaminate_source(counts: Mapping[str, int]) -> dict[str, int]:
+    ledger = Ledger.from_counts(counts)
     return {
         "in": ledger.rows_in,
         "out": ledger.out,
-        "dropped": ledger.all_dropped,
-        "rejected": ledger.all_rejected,
+        "dropped": ledger.total_dropped,
+        "rejected": ledger.total_rejected,
         "cut": counts["changed"],
         "text_bytes": counts["bytes"],
         "shards": 1,
     }
 
 
-def _of_documents(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
+def _decontaminate_documents(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
     contaminated, cut = (counts.get(f"{what}/{evaluation_set}", 0) for what in ("contaminated", "cut_for"))
     return {"contaminated_documents": contaminated, "dropped_documents": contaminated - cut, "cut_documents": cut}

@@ -25,8 +25,8 @@ from pipeline_assets.corpus.decontamination.ngrams import (
     number_ngrams,
     only,
     propose,
+    split_words,
     verify,
-    words_of,
 )
 from pipeline_assets.corpus.decontamination.recipe import (
     CutRecipe,
@@ -39,13 +39,13 @@ from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, another_column
 from pipeline_assets.corpus.readers.columns import Fault, find_column
-from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.lines import format_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.spine.stage import grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024
@@ -77,11 +77,13 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     missing, first_row = set(names), dict[str, Any]()
     for number, (place, row) in enumerate(_rows(file, recipe)):
         if isinstance(row, Fault):
-            what = f"{row_words(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            what = (
+                f"{format_row(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            )
             raise InputError(what, file.path, "correct the row: no item may be missing")
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}
-        yield from _items_of(row, number, place, file, columns)
+        yield from _read_items(row, number, place, file, columns)
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
@@ -104,7 +106,7 @@ def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dic
         yield from piece_rows(piece, local)
 
 
-def _items_of(
+def _read_items(
     row: dict[str, Any], number: int, place: int, file: SourceFile, columns: EvaluationColumns
 ) -> Iterator[EvaluationItem]:
     texts = {name: text for name in columns.text if (text := _text(row, name, place, file)) is not None}
@@ -125,7 +127,7 @@ def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str |
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:
         if text is not None and not isinstance(text, str):
-            what = f"`{name}` of {row_words(file.name, place, file)} holds {type(text).__name__}, not text"
+            what = f"`{name}` of {format_row(file.name, place, file)} holds {type(text).__name__}, not text"
             raise UsageError(what, file.path, f"set {key('columns.text', IN_RECIPE)} to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
@@ -182,7 +184,7 @@ class _Gathered(NamedTuple):
     names: list[_Name]
 
 
-def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: BuildFolder) -> Receipt:
+def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
     """The index of all items of some sets.
 
     Files: its arrays. Counts: different n-grams, `ngrams` that are looked for and `common_ngrams`. Notes: `evaluation`,
@@ -200,7 +202,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
-    places, sizes, owners = _ngrams_of(item_words, recipe.ngram_words)
+    places, sizes, owners = _item_ngrams(item_words, recipe.ngram_words)
     ngrams, firsts = number_ngrams(words, places, sizes)
     pairs = np.sort(ngrams * len(item_words) + owners)
     pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
@@ -250,7 +252,7 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
     return counts
 
 
-def _ngrams_of(
+def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Of each n-gram of each item: its first word, its words, and the item."""
@@ -287,7 +289,7 @@ def _items(
     )
 
 
-def _write(name: str, array: NDArray[Any], folder: BuildFolder) -> OutputFile:
+def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
     path = f"{_FOLDER}/{name}.npy"
     with DurableFile(folder.path(path)) as file:
         np.save(file, array)
@@ -308,7 +310,7 @@ def load_index(building: Path, digests: tuple[str, ...]) -> ItemIndex:
     return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))
 
 
-class _Held(NamedTuple):
+class _CachedIndex(NamedTuple):
     """Items of which a document holds enough n-grams, ascending, and how many different ones; int64."""
 
     items: NDArray[np.int64]
@@ -341,7 +343,7 @@ def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | No
     proposed = propose(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.words):
         return []
-    words, bounds = words_of(batch), batch.first_words
+    words, bounds = split_words(batch), batch.first_words
     found = verify(proposed, words, index.table)
     contaminated = list[Contamination]()
     for number in np.unique(np.searchsorted(bounds, found.words, side="right") - 1).tolist():
@@ -356,12 +358,12 @@ def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | No
 def _contamination(
     number: int, words: Words, found: Found, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
-    own = _held(found, index.items)
+    own = _cached_index(found, index.items)
     if not len(own.items):
         return None
     place = int(np.argmax(own.shared / index.items.ngrams[own.items]))
     best, shared = int(own.items[place]), int(own.shared[place])
-    first_word = int(found.words[_are_of(found.ngrams, own.items[place : place + 1], index.items)][0])
+    first_word = int(found.words[_belong_to(found.ngrams, own.items[place : place + 1], index.items)][0])
     return Contamination(number, own.items, best, shared, first_word, _removed(words, found, own.items, index, cut))
 
 
@@ -377,7 +379,7 @@ def _removed(
     margin = 0 if cut is None else cut.margin_words
     while True:
         kept = np.flatnonzero(~is_removed)
-        is_of_items = _are_of(found.ngrams, items, index.items)
+        is_of_items = _belong_to(found.ngrams, items, index.items)
         first, sizes = found.words[is_of_items], index.table.sizes[found.ngrams[is_of_items]]
         steps = np.zeros(len(kept) + 1, np.int64)
         np.add.at(steps, np.maximum(first - margin, 0), 1)
@@ -388,17 +390,17 @@ def _removed(
         left = only(words, ~is_removed)
         proposed = propose(left.hashes, np.array([0, len(left.hashes)]), index.table)
         found = verify(proposed, left, index.table)
-        items = np.union1d(items, _held(found, index.items).items)
+        items = np.union1d(items, _cached_index(found, index.items).items)
 
 
-def _held(found: Found, items: Items) -> _Held:
+def _cached_index(found: Found, items: Items) -> _CachedIndex:
     places, _ = _places(np.unique(found.ngrams), items)
     numbers, shared = np.unique(items.items[places].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]
-    return _Held(numbers[is_enough], shared[is_enough])
+    return _CachedIndex(numbers[is_enough], shared[is_enough])
 
 
-def _are_of(ngrams: NDArray[np.int64], wanted: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
+def _belong_to(ngrams: NDArray[np.int64], wanted: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
     """Which n-grams one of the wanted items has."""
     places, owners = _places(ngrams, items)
     is_wanted = np.isin(items.items[places], wanted)

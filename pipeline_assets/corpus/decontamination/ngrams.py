@@ -29,7 +29,7 @@ class Words(NamedTuple):
     hashes: NDArray[np.uint64]
 
 
-def words_of(batch: NormalizedBatch) -> Words:
+def split_words(batch: NormalizedBatch) -> Words:
     """All words of a batch, of one document after the other."""
     blanks = np.flatnonzero(batch.text == BLANK)[: len(batch.word_hashes)]
     return Words(batch.text, np.concatenate(([0], blanks + 1)), batch.word_hashes)

@@ -16,25 +16,25 @@ import pydantic
 from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, selected_files
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Decimal, Name, RecipePart, refuse_repeated
+from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicate_keys
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
 _SAMPLES = 3  # of each evaluation set
 
 
-class CutRecipe(RecipePart):
+class CutRecipe(RecipeSection):
     """What leaves a contaminated document: runs of words in n-grams of its items, with a margin around each."""
 
     margin_words: int = pydantic.Field(0, ge=0)
     min_kept_words: int = pydantic.Field(50, ge=1)
 
 
-class DecontaminationRecipe(RecipePart):
+class DecontaminationRecipe(RecipeSection):
     """Which documents are contaminated.
 
     Attributes:
@@ -55,7 +55,7 @@ class DecontaminationRecipe(RecipePart):
     cut: CutRecipe | None = None
 
     @pydantic.model_validator(mode="after")
-    def _says_what_it_needs(self) -> Self:
+    def _has_required_keys(self) -> Self:
         if self.min_item_words > self.ngram_words:
             what = f"{key('min_item_words')} is {self.min_item_words}, and {key('ngram_words')} {self.ngram_words}"
             raise ValueError(f"{what}: an item of {self.ngram_words} words has an n-gram, so it is looked for")
@@ -64,7 +64,7 @@ class DecontaminationRecipe(RecipePart):
         return self
 
 
-class EvaluationColumns(RecipePart):
+class EvaluationColumns(RecipeSection):
     """Where the rows of JSON lines and Parquet have an item.
 
     Attributes:
@@ -79,7 +79,7 @@ class EvaluationColumns(RecipePart):
     id: str | None = None
 
 
-class EvaluationRecipe(RecipePart):
+class EvaluationRecipe(RecipeSection):
     """An evaluation set: local files, and what of them is an item.
 
     Attributes:
@@ -138,7 +138,7 @@ class EvaluationSet:
         Raises:
             InputError: they are gone, or not as they were.
         """
-        return files_of(self.folder, self.listing)
+        return selected_files(self.folder, self.listing)
 
 
 class DecontaminationSection(DecontaminationRecipe):
@@ -147,9 +147,9 @@ class DecontaminationSection(DecontaminationRecipe):
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
     @pydantic.model_validator(mode="after")
-    def _can_be_told_apart(self) -> Self:
+    def _has_unique_names(self) -> Self:
         names = [one.name for one in self.evaluation]
-        refuse_repeated(names, "two evaluation sets are called", "give each a name of its own")
+        reject_duplicate_keys(names, "two evaluation sets are called", "give each a name of its own")
         return self
 
     def rows_content(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | Non
     return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
 
 
-def summary_of(decontaminated: Artifact) -> dict[str, Any]:
+def summarize(decontaminated: Artifact) -> dict[str, Any]:
     """What became of all sources, for a report.
 
     Returns:

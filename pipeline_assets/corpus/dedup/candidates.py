@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, table_of
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
 from pipeline_assets.spine.errors import UsageError, bare
 from pipeline_assets.spine.install_hints import install_hint
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
@@ -46,7 +46,7 @@ def find_exact(dedup: steps.DedupRun, sketched: Sequence[Receipt]) -> ExactCopie
     """All exact copies, out of the sketches of the corpus."""
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
-    found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
+    found = dedup.runs(dedup.run("exact", (Task.for_kernel(find_copies, one, seen) for one in hashes)))
     return ExactCopies(found, steps.save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
 
 
@@ -54,11 +54,11 @@ def _even_ranges(
     dedup: steps.DedupRun, runs: steps.Runs, seen: Sequence[steps.SeenRuns], row_bytes: int
 ) -> list[steps.KeyRange]:
     """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
-    rows = steps.rows_of(runs) + steps.rows_of(path for runs in seen for path in runs.paths) // _SEEN_ROWS
+    rows = steps.total_rows(runs) + steps.total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
     return steps.even_ranges(runs, rows, dedup.share_bytes // row_bytes)
 
 
-def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: Window, folder: BuildFolder) -> Receipt:
+def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """The exact copies in a range of hashes, of documents seen before too.
 
     Files: a run by `number` of the copy; `first`, `first_id`: the order and id of the document that stays. Counts:
@@ -69,15 +69,15 @@ def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: 
     by = np.lexsort((order, low, high))
     is_original = steps.is_first(high[by], low[by])
     firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(by)), 0))
-    copies = np.flatnonzero(~is_original & ~steps.is_seen(order[by]))
+    copies = np.flatnonzero(~is_original & ~steps.is_from_seen_corpus(order[by]))
     first_rows, copy_numbers = by[firsts[copies]], steps.document_numbers(order[by[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
-    run = table_of(
+    run = to_table(
         {
             "number": copy_numbers[by_number],
             "first": order[first_rows],
-            "first_id": table["doc_id"].take(column_of(first_rows)),
+            "first_id": table["doc_id"].take(to_array(first_rows)),
         }
     )
     return Receipt([steps.write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
@@ -92,7 +92,7 @@ def propose(
     else:
         seen = tuple(store.bands for store in dedup.seen)
         bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
-        tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+        tasks = [Task.for_kernel(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
     return dedup.run("propose", tasks)
 
 
@@ -102,7 +102,7 @@ def propose_pairs(
     copies: Path | None,
     max_compared: int,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """Every two documents that share a band of the range; in a large bucket, each with its first ones alone. Not two
     that were seen before.
@@ -121,7 +121,7 @@ def propose_pairs(
     is_new = steps.is_first(keys)
     places = np.arange(len(keys))
     starts = np.maximum.accumulate(np.where(is_new, places, 0))
-    compared = np.where(steps.is_seen(orders), 0, np.minimum(places - starts, max_compared))
+    compared = np.where(steps.is_from_seen_corpus(orders), 0, np.minimum(places - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         own, many = orders[first:stop], compared[first:stop]
@@ -137,12 +137,12 @@ def propose_pairs(
 
 def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
     """Which documents are not in the set of exact copies."""
-    return np.ones(len(orders), bool) if copies is None else ~steps.are_members(orders, steps.load(copies))
+    return np.ones(len(orders), bool) if copies is None else ~steps.bitmap_contains(orders, steps.load(copies))
 
 
-def _write_pairs(folder: BuildFolder, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
+def _write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
     later, earlier = steps.distinct_pairs(pairs)
-    return steps.write_run(folder, f"{_PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
+    return steps.write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -171,14 +171,16 @@ def _to_neighbours(
     """Blocks of documents, each with all those before it."""
     seen_ranges = (steps.ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in (one.sketches for one in dedup.seen))
     seen = itertools.chain.from_iterable(seen_ranges)
-    own = steps.ranges(runs, max(min(BLOCK_DOCUMENTS, steps.rows_of(runs) // steps.parts(dedup.settings)), 1))
+    own = steps.ranges(runs, max(min(BLOCK_DOCUMENTS, steps.total_rows(runs) // steps.parts(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":
         sources = [span for store in dedup.seen for span in store.sources]
         sources += [(shard.first_number, shard.source) for shard in dedup.shards]
-    device = searching_device(dedup.settings.faiss_gpu)
+    device = select_faiss_device(dedup.settings.faiss_gpu)
     rules = (exact.copies, sources, recipe, max_compared, device)
-    return [Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
+    return [
+        Task.for_kernel(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)
+    ]
 
 
 def propose_neighbours(
@@ -190,7 +192,7 @@ def propose_neighbours(
     max_compared: int,
     device: int | None,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """Each document of the block with the first `max_compared` of those before it that are near enough, in each block.
 
@@ -227,10 +229,10 @@ def _read_sketches(
     by = np.argsort(orders)
     by = by[_are_still_there(orders[by], copies)]
     orders = orders[by]
-    return _Sketches(orders, bits[by], _sources_of(steps.document_numbers(orders), sources))
+    return _Sketches(orders, bits[by], _document_sources(steps.document_numbers(orders), sources))
 
 
-def _sources_of(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
+def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
     if spans is None:
         return np.zeros(len(documents), np.int64)
     firsts, names = zip(*spans, strict=True)
@@ -306,7 +308,7 @@ def load_faiss() -> ModuleType:
     return module
 
 
-def searching_device(wanted: int | None) -> int | None:
+def select_faiss_device(wanted: int | None) -> int | None:
     """The GPU that searches: the one that is wanted, else the first; None, the CPU, if there is none or none is wanted.
     Says which.
 

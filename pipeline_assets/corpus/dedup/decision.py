@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
 
@@ -60,12 +60,12 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 class Group(msgspec.Struct, frozen=True):
     """One of the largest groups: what stays, how many documents went for it, the first of those."""
 
-    gone: int
+    dropped: int = msgspec.field(name="gone")
     kept: Sample
     samples: tuple[Sample, ...]
 
 
-_GROUPS_FILE = OwnFile("list of groups", 256 << 20, REBUILD, tuple[Group, ...])
+_GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[Group, ...])
 
 
 def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
@@ -105,17 +105,17 @@ class DocumentGroup:
         kept_id: the one that stays.
         seen_in: the signature store that it was seen in before; None where it is one of this corpus.
         kept: what was decided of it, in an earlier corpus where it was seen before; None where that isn't here.
-        gone: those that went for it, in the order of the corpus.
+        dropped: those that went for it, in the order of the corpus.
     """
 
     corpus: Artifact
     kept_id: str
     seen_in: str | None
     kept: Member | None
-    gone: Sequence[Member]
+    dropped: Sequence[Member]
 
 
-def groups_of(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
+def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
     """The group of a document in every deduplicated corpus below a data root that has it.
 
     Raises:
@@ -148,7 +148,7 @@ def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | No
         return None
 
 
-def document_of(lineage: Lineage, member: Member) -> Document:
+def read_document(lineage: Lineage, member: Member) -> Document:
     """The document itself, from the source that was deduplicated.
 
     Raises:

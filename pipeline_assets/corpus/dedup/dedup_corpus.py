@@ -37,15 +37,15 @@ from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID
 from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row
 from pipeline_assets.corpus.formats import parquet
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Ledger, Reject
-from pipeline_assets.spine.stage import KILLED_WORKER, Task, do
+from pipeline_assets.spine.stage import KILLED_WORKER, Task, run_task
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, total_counts
 
 _EDGES = {
@@ -116,8 +116,8 @@ def open_run(
     seen: Sequence[steps.SeenStore] = (),
 ) -> steps.DedupRun:
     """Open a deduplication of these shards."""
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    run_stage = run_stages(do, settings, functools.partial(_load_kernels, recipe))
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
+    run_stage = run_stages(run_task, settings, functools.partial(_load_kernels, recipe))
     return steps.DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
@@ -145,9 +145,9 @@ def publish_edges(building: StagingDir, runs: steps.Runs, seen: Sequence[steps.S
 def _published(run: Path, seen: Sequence[steps.SeenStore]) -> pa.Table:
     edges = parquet.read_columns(run)
     shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], steps.stores_of(numbers(edges["earlier"]), seen))
+    ids = (edges["doc_id"], edges["other_doc_id"], steps.open_stores(numbers(edges["earlier"]), seen))
     as_they_are = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
-    alike = (column_of(shared / (own + other - shared)), column_of(shared / own))
+    alike = (to_array(shared / (own + other - shared)), to_array(shared / own))
     return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
@@ -156,7 +156,7 @@ def _seen_samples(store: steps.SeenStore, wanted: Collection[int]) -> Iterator[t
     own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
     if own:
         rows = parquet.read_columns(store.listed, ["doc_id", "source"]).take(
-            column_of(np.array(own) - store.first_number)
+            to_array(np.array(own) - store.first_number)
         )
         for number, row in zip(own, rows.to_pylist(), strict=True):
             yield number, Sample(row["doc_id"], row["source"], "", store.name)
@@ -173,7 +173,8 @@ def _write_groups(
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
     rows = [
-        Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
+        Group(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
+        for group in groups
     ]
     with DurableFile(dedup.building.path(GROUPS_FILE)) as file:
         file.write(msgspec.json.encode(rows))
@@ -240,7 +241,7 @@ def sign_corpus(
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     run = open_run(building, shards, recipe, settings)
-    sketched = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
+    sketched = run.run("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[FATAL]:
             raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
@@ -276,14 +277,14 @@ def _write_runs(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[Ou
 
 def _by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
     by = np.lexsort((numbers(table["order"]), numbers(table.column(0))))
-    return pa.table(table.take(column_of(by)).columns, schema=schema)
+    return pa.table(table.take(to_array(by)).columns, schema=schema)
 
 
 def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]:
-    members = steps.no_documents(run.documents)
-    steps.include(members, np.arange(run.documents, dtype=np.uint64))
+    members = steps.empty_bitmap(run.documents)
+    steps.add_to_bitmap(members, np.arange(run.documents, dtype=np.uint64))
     all_of_them = steps.save(members, run.building.path(_MEMBERS))
-    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
+    tasks = (Task.for_kernel(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run("shingle", tasks):
         yield from receipt.files
 

@@ -14,7 +14,7 @@ from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import Decimal, Misfit, Option, PerSource, RecipePart
+from pipeline_assets.spine.section import Decimal, Option, PerSource, RecipeError, RecipeSection
 
 RECALL = 0.95  # of the pairs at the threshold
 _FINEST, _MOST_PERMUTATIONS = 10**6, 4096
@@ -38,7 +38,7 @@ def above_zero(what: str) -> pydantic.AfterValidator:
     return pydantic.AfterValidator(refuse_others)
 
 
-class MinHashRecipe(RecipePart):
+class MinHashRecipe(RecipeSection):
     """Which documents are proposed as near duplicates: those with all rows of a band alike, in one of two cuts of their
     signatures into bands, see `band_keys`.
     """
@@ -60,7 +60,7 @@ class MinHashRecipe(RecipePart):
         return self
 
 
-class BinarySketchRecipe(RecipePart):
+class BinarySketchRecipe(RecipeSection):
     """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits; each
     permutation gives a bit.
     """
@@ -85,7 +85,7 @@ class BinarySketchRecipe(RecipePart):
         return self
 
 
-class NearRecipe(RecipePart):
+class NearRecipe(RecipeSection):
     """Near duplicates: proposed by MinHash bands or by binary sketches, decided by the shingles of the texts.
 
     Attributes:
@@ -154,7 +154,7 @@ class NearRecipe(RecipePart):
         return self
 
 
-class DedupRecipe(RecipePart):
+class DedupRecipe(RecipeSection):
     """Which documents of a corpus go because another one stays.
 
     Attributes:
@@ -188,7 +188,7 @@ class DedupRecipe(RecipePart):
         return {"scope": self.scope, name: self.near.proposer.content()}
 
     @pydantic.model_validator(mode="after")
-    def _says_what_it_needs(self) -> Self:
+    def _has_required_keys(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
             missing = "leave the section `near` out" if self.near else "say what is near, in a section `near`"
             raise ValueError(f"{key('mode')} is {self.mode}: {missing}")
@@ -227,7 +227,7 @@ class RemovalCaps(PerSource):
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
 
-    def judge(self, deduplicated: Manifest) -> Verdict:
+    def evaluate(self, deduplicated: Manifest) -> Verdict:
         """Of no source more documents went than its cap allows."""
         try:
             by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
@@ -243,14 +243,14 @@ class RemovalCaps(PerSource):
         return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))
 
 
-def cap_misfits(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[Misfit]:
+def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
     """Caps of a recipe, as it was read, on no source of it, or where nothing is deduplicated."""
     fix = "correct it, or leave it out"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
-        yield Misfit(("max_removed",), "there is `max_removed` without `dedup`", fix)
+        yield RecipeError(("max_removed",), "there is `max_removed` without `dedup`", fix)
     for name in section_at(recipe, "max_removed", "sources"):
         if name not in sources:
-            yield Misfit(("max_removed", "sources", name), f"{name} has a cap, and is no source", fix)
+            yield RecipeError(("max_removed", "sources", name), f"{name} has a cap, and is no source", fix)
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,12 @@ from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
-from pipeline_assets.corpus.formats.arrow_columns import numbers, table_of
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_table
 from pipeline_assets.corpus.packing.mixture import split_mix
 from pipeline_assets.spine.engine import RunSettings, RunStage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"
@@ -115,7 +115,7 @@ def select_shard(
     recipe: WindowRecipe,
     refused_licences: frozenset[str],
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """Runs of one shard: `hash` of each window that is selected, `number` of its document, `windows` of that document,
     a row for each different window of a document. Notes: `fatal`, rows that kill their worker.
@@ -145,14 +145,14 @@ def select_shard(
 
 
 def _write_run(
-    folder: BuildFolder, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
+    folder: StagingView, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
 ) -> OutputFile:
     hashes, documents = steps.sorted_pairs(hashes, rows.astype(np.uint64))
     is_other = steps.is_first(hashes, documents)
     hashes, rows = hashes[is_other], documents[is_other].astype(np.int64)
     of_documents = np.bincount(rows)[rows].astype(np.uint32)
     columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": of_documents}
-    return steps.write_run(folder, name, table_of(columns))
+    return steps.write_run(folder, name, to_table(columns))
 
 
 _ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
@@ -165,25 +165,25 @@ class ShardRepeats:
     """What became of the documents of one shard.
 
     Attributes:
-        gone: their numbers, in runs of those that go.
+        dropped: their numbers, in runs of those that go.
         fatal: rows that killed their worker.
     """
 
-    gone: steps.KeyRange
+    dropped: steps.KeyRange
     fatal: frozenset[int]
 
     def shares(self) -> dict[int, float]:
         """The rows that go, each with the share of its windows that are seen."""
-        if not self.gone.runs:
+        if not self.dropped.runs:
             return {}
-        table = self.gone.table()
-        rows = numbers(table["number"]) - np.uint64(self.gone.low)
+        table = self.dropped.table()
+        rows = numbers(table["number"]) - np.uint64(self.dropped.low)
         return dict(zip(rows.tolist(), numbers(table["share"]).tolist(), strict=True))
 
 
 def find_repeats(
     run: RunStage[Task],
-    building: BuildFolder,
+    building: StagingView,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
     refused_licences: frozenset[str],
@@ -201,7 +201,7 @@ def find_repeats(
         fix = f"make sources of at most {steps.MAX_DOCUMENTS:,} of it"
         raise InputError(f"{firsts[-1]:,} documents", "the source", fix)
     of_shards = list(zip(shards, firsts, strict=False))
-    tasks = [Task.of(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
+    tasks = [Task.for_kernel(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
     selected = list(run("windows", tasks, building))
     gone = _decided(run, building, _runs(building, selected), recipe, settings)
     return [
@@ -218,24 +218,24 @@ def load_kernels() -> None:
 
 
 def _decided(
-    run: RunStage[Task], building: BuildFolder, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
+    run: RunStage[Task], building: StagingView, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> steps.Runs:
     if not windows:
         return ()
-    rows, most = steps.rows_of(windows), steps.share_bytes(settings) // _ROW_BYTES
+    rows, most = steps.total_rows(windows), steps.share_bytes(settings) // _ROW_BYTES
     by_hash = steps.even_ranges(windows, rows, max(min(most, -(-rows // steps.parts(settings))), 1))
-    tasks = [Task.of(_find_repeated, one, place) for place, one in enumerate(by_hash)]
+    tasks = [Task.for_kernel(_find_repeated, one, place) for place, one in enumerate(by_hash)]
     found = list(run("repeated", tasks, building))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in found)]).astype(np.uint64)
     decide = functools.partial(_decide_all, _runs(building, found), firsts, Fraction(recipe.max_share), most)
     return _runs(building, list(run("repeating", [Task("all", 0, decide)], building)))
 
 
-def _runs(building: BuildFolder, receipts: Sequence[Receipt]) -> steps.Runs:
+def _runs(building: StagingView, receipts: Sequence[Receipt]) -> steps.Runs:
     return tuple(building.path(file.path) for receipt in receipts for file in receipt.files)
 
 
-def _find_repeated(by_hash: steps.KeyRange, place: int, window: Window, folder: BuildFolder) -> Receipt:
+def _find_repeated(by_hash: steps.KeyRange, place: int, window: Window, folder: StagingView) -> Receipt:
     """The windows in a range of hashes that two documents or more have.
 
     Files: a run by `number` of a document; `window`, its place among those of the range, and that of the range in the
@@ -255,7 +255,7 @@ def _find_repeated(by_hash: steps.KeyRange, place: int, window: Window, folder: 
         "window": windows[in_order].astype(np.uint64),
         "windows": numbers(table["windows"])[by[in_order]],
     }
-    files = [steps.write_run(folder, f"{_REPEATED}/{by_hash.name}.parquet", table_of(columns))]
+    files = [steps.write_run(folder, f"{_REPEATED}/{by_hash.name}.parquet", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
@@ -265,7 +265,7 @@ def _decide_all(
     max_share: Fraction,
     max_rows: int,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """Files: runs by `number` of a document that goes; `share`, float64.
 
@@ -283,7 +283,7 @@ def _decide_all(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, gone, shares
         )
         columns = {"number": gone[:number], "share": shares[:number]}
-        files.append(steps.write_run(folder, f"{_GONE}/{len(files):05d}.parquet", table_of(columns)))
+        files.append(steps.write_run(folder, f"{_GONE}/{len(files):05d}.parquet", to_table(columns)))
     return Receipt(files, {})
 
 

@@ -26,12 +26,12 @@ from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
-from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, table_of
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, to_array, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _NONE = -1
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
@@ -43,13 +43,13 @@ class NearDuplicates:
 
     Attributes:
         runs: of them, see `near_duplicates`.
-        of_firsts: those of which exact copies left before, in one run.
+        first_copies: those of which exact copies left before, in one run.
         edges: runs of all edges, in the order of their ranges.
         counts: of how they came about.
     """
 
     runs: steps.Runs = ()
-    of_firsts: Path | None = None
+    first_copies: Path | None = None
     edges: steps.Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -58,11 +58,11 @@ def resolve_clusters(
     dedup: steps.DedupRun, edges: steps.Runs, exact: ExactCopies, counts: Mapping[str, int]
 ) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
-    dropped, firsts = steps.no_documents(dedup.documents), dedup.documents_in(exact.runs, "first")
+    dropped, firsts = steps.empty_bitmap(dedup.documents), dedup.documents_in(exact.runs, "first")
     names, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         names.append(steps.write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
-        of_firsts.append(table.filter(mask(steps.are_members(numbers(table["number"]), firsts))))
+        of_firsts.append(table.filter(mask(steps.bitmap_contains(numbers(table["number"]), firsts))))
     names.append(steps.write_run(dedup.building, _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number")).path)
     *runs, run_of_firsts = map(dedup.building.path, names)
     return NearDuplicates(tuple(runs), run_of_firsts, edges, counts)
@@ -85,13 +85,13 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
         chosen = _walk(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(steps.document_numbers(later[chosen]))]
-        found = edges.take(column_of(chosen))
+        found = edges.take(to_array(chosen))
         first = {
             "number": steps.document_numbers(later[chosen]),
             "first": found["earlier"],
             "first_id": found["other_doc_id"],
         }
-        yield table_of(first | {name: found[name] for name in ("shared", "shingles", "other_shingles")})
+        yield to_table(first | {name: found[name] for name in ("shared", "shingles", "other_shingles")})
 
 
 @compiled
@@ -117,7 +117,7 @@ def _walk(
         if best != _NONE:
             chosen[number] = best
             number += 1
-            steps.include(dropped, later[start : start + 1])
+            steps.add_to_bitmap(dropped, later[start : start + 1])
         start = stop
     return chosen[:number]
 
@@ -128,7 +128,7 @@ _SAMPLE_CHARACTERS = 400
 _encoder = msgspec.json.Encoder()
 
 
-_GONE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a row that goes, and the number of the document that stays
+_DROPPED = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a row that goes, and the number of the document that stays
 
 
 class _Fate(NamedTuple):
@@ -150,7 +150,7 @@ def write_decisions(
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
     ids = (dedup.runs([sketch], IDS) for sketch in sketched)
     of_shards = zip(dedup.shards, ids, strict=True)
-    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
+    return dedup.run("decide", (Task.for_kernel(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def decide_shard(
@@ -161,7 +161,7 @@ def decide_shard(
     seen: Sequence[steps.SeenStore],
     zstd_level: int,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """The shard's decisions, in the order of its rows.
 
@@ -197,7 +197,7 @@ def decide_shard(
                     gone.append((row, fate.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
-        file.write(np.array(gone, _GONE).tobytes())
+        file.write(np.array(gone, _DROPPED).tobytes())
     return Receipt([writer.output(name), OutputFile.plain(rows_name, len(gone), file)], counts)
 
 
@@ -212,9 +212,9 @@ def _fates(
         copies = steps.KeyRange(first, stop, exact.runs).table()
         firsts = steps.document_numbers(numbers(copies["first"]))
         of_firsts: dict[int, _Fate] = {}
-        if near.of_firsts is not None and len(firsts):
-            of_firsts = _near(steps.KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.of_firsts,)), seen)
-        columns = (copies["number"], copies["first_id"], steps.stores_of(numbers(copies["first"]), seen))
+        if near.first_copies is not None and len(firsts):
+            of_firsts = _near(steps.KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.first_copies,)), seen)
+        columns = (copies["number"], copies["first_id"], steps.open_stores(numbers(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
             own = _Fate(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
@@ -227,7 +227,7 @@ def _near(of: steps.KeyRange, seen: Sequence[steps.SeenStore]) -> dict[int, _Fat
     shared, own, other = (numbers(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = numbers(table["first"])
     measured = (steps.document_numbers(firsts), shared / (own + other - shared), shared / own)
-    columns = (table["number"], table["first_id"], steps.stores_of(firsts, seen))
+    columns = (table["number"], table["first_id"], steps.open_stores(firsts, seen))
     rows = zip(*(column.to_pylist() for column in columns), *(one.tolist() for one in measured), strict=True)
     return {
         number: _Fate(first, "near_duplicate", first_id, similarity, containment, None, seen_in)
@@ -244,7 +244,7 @@ class LargeGroup:
     """A group by the numbers of its documents: the one that stays, how many have gone for it, the first of those."""
 
     kept: int
-    gone: int
+    dropped: int
     members: Sequence[int]
 
 
@@ -258,7 +258,7 @@ def largest_groups(dedup: steps.DedupRun, decisions: Sequence[Receipt]) -> list[
     for start in range(0, dedup.documents, _AT_A_TIME):
         gone = np.zeros(min(_AT_A_TIME, dedup.documents - start), np.uint32)
         for path in of_shards:
-            places = np.fromfile(path, _GONE)["kept"].astype(np.int64) - start
+            places = np.fromfile(path, _DROPPED)["kept"].astype(np.int64) - start
             np.add.at(gone, places[(places >= 0) & (places < len(gone))], np.uint32(1))
         least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
         large = np.flatnonzero(gone >= max(int(least), 1))
@@ -266,7 +266,7 @@ def largest_groups(dedup: steps.DedupRun, decisions: Sequence[Receipt]) -> list[
         found = heapq.nsmallest(GROUPS, [*found, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in found}
     for shard, path in zip(dedup.shards, of_shards, strict=True):
-        own = np.fromfile(path, _GONE)
+        own = np.fromfile(path, _DROPPED)
         for row, kept in own[np.isin(own["kept"], np.array([*members], np.uint64))].tolist():
             if len(members[kept]) < MEMBERS:
                 members[kept].append(shard.first_number + row)
@@ -283,7 +283,7 @@ def write_kept(
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        tasks.append(Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+        tasks.append(Task.for_kernel(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
     return dedup.run("keep", tasks)
 
 
@@ -294,7 +294,7 @@ def keep_documents(
     sampled: frozenset[int],
     zstd_level: int,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """The documents that stay, in order.
 
@@ -305,7 +305,7 @@ def keep_documents(
         dropped: the file of those that go, see `decide_shard`.
         fatal: rows that kill their worker.
     """
-    gone = frozenset(np.fromfile(dropped, _GONE)["row"].tolist())
+    gone = frozenset(np.fromfile(dropped, _DROPPED)["row"].tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

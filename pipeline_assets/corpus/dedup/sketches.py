@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.steps import DedupRun, document_numbers, orders, write_run
+from pipeline_assets.corpus.dedup.steps import DedupRun, document_numbers, priorities, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_of
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
 from pipeline_assets.corpus.document_shards import read_documents
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of, truths
+from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array, to_table, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
@@ -39,14 +39,14 @@ _ONE = np.uint64(1)
 
 
 @functools.cache
-def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
     """`a` and `b` of the recipe's permutations, shape (2, permutations); `a` is odd, so each is a bijection."""
     drawn = np.random.RandomState(recipe.seed)
     a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return np.stack([a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
 
 
-def _shingles_of(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The hashes of the shingles of documents, in the order of their texts; none where there are too few words. And
     where those of each document begin, and after the last how many there are.
     """
@@ -78,8 +78,8 @@ def _hash_shingles(
 
 
 def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """As `_shingles_of`, but the hashes of each document ascending and different."""
-    hashes, offsets = _shingles_of(batch, shingle_words)
+    """As `_text_shingles`, but the hashes of each document ascending and different."""
+    hashes, offsets = _text_shingles(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
     is_new = np.append(hashes[:-1] != hashes[1:], True)  # the last of equal ones
@@ -90,9 +90,9 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
 
 def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
     """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1."""
-    hashes, offsets = _shingles_of(batch, recipe.shingle_words)
+    hashes, offsets = _text_shingles(batch, recipe.shingle_words)
     signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
-    _sign(hashes, offsets, permutations_of(recipe), signed)
+    _sign(hashes, offsets, draw_permutations(recipe), signed)
     return signed
 
 
@@ -169,7 +169,7 @@ FATAL = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 
 
-def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: BuildFolder) -> Receipt:
+def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: StagingView) -> Receipt:
     """Runs of one shard.
 
     Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `document` reads them; below `IDS`
@@ -207,7 +207,7 @@ def _sketch(
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
     qualities = _qualities(rows, documents, shard, recipe.quality_column)
     own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
-    own = orders(own, recipe.selection, text_bytes, qualities)
+    own = priorities(own, recipe.selection, text_bytes, qualities)
     doc_ids = strings([document.doc_id for document in documents])
     salt = np.uint64(0)
     if recipe.scope == "per-source":
@@ -215,10 +215,10 @@ def _sketch(
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
-    tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
+    tables = {IDS: to_table({"order": own, "doc_id": doc_ids})}
     if recipe.mode != "near":
         high, low = _hashes(batch, texts).T
-        tables[HASHES] = table_of({"high": high ^ salt, "low": low, "order": own, "doc_id": doc_ids})
+        tables[HASHES] = to_table({"high": high ^ salt, "low": low, "order": own, "doc_id": doc_ids})
         counts["without_words"] += int((batch.words() == 0).sum())
     if recipe.near is not None:
         proposer = recipe.near.proposer
@@ -227,11 +227,11 @@ def _sketch(
         signed, own = signatures(batch, proposer)[has_shingles], own[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signed, proposer.bands, salt)
-            tables[BANDS] = table_of({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
+            tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
         else:
             kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signed))
             sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signed), [None, bits])
-            tables[BITS] = table_of({"order": own, "sketch": sketches.cast(pa.binary())})
+            tables[BITS] = to_table({"order": own, "sketch": sketches.cast(pa.binary())})
     return tables
 
 
@@ -242,7 +242,7 @@ def _qualities(
     if column is None:
         return qualities
     for place, (row, document) in enumerate(zip(rows, documents, strict=True)):
-        value = columns_of(document.meta, shard.file).get(column)
+        value = arrow_columns(document.meta, shard.file).get(column)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
             raise InputError(what, shard.file, f"choose another {key('quality_column')}")
@@ -252,7 +252,7 @@ def _qualities(
 
 
 def _write(
-    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: BuildFolder, number: int
+    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
     """A run for each area, of several blocks."""
     for area in blocks[0]:
@@ -261,7 +261,7 @@ def _write(
             name = f"{ID_HASHES}/{shard.name}.{number:05d}"
             yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
         else:
-            table = table.take(column_of(np.argsort(numbers(table.column(0)))))
+            table = table.take(to_array(np.argsort(numbers(table.column(0)))))
         yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
 
 
@@ -272,7 +272,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: no document has the quality column.
         InputError: a line that is no Document, or two documents with one id.
     """
-    sketched = dedup.run("sketch", (Task.of(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    sketched = dedup.run("sketch", (Task.for_kernel(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has a `{column}`", "name a number that is in their meta"

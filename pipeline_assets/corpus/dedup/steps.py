@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, Selection
-from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, strings
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, strings, to_array
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, RunStage
 from pipeline_assets.spine.stage import Task
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1
@@ -46,7 +46,7 @@ _32, _3, _7 = np.uint64(32), np.uint64(3), np.uint64(7)
 _ONE = np.uint8(1)
 
 
-def orders(
+def priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
     """The orders of documents.
@@ -66,7 +66,7 @@ def orders(
     return upper << _32 | numbers
 
 
-def is_seen(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Which documents were seen before."""
     return orders <= _NUMBER
 
@@ -76,13 +76,13 @@ def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return orders & _NUMBER
 
 
-def no_documents(documents: int) -> NDArray[np.uint8]:
+def empty_bitmap(documents: int) -> NDArray[np.uint8]:
     """The empty set of documents below a number: a bit for each."""
     return np.zeros((documents >> 3) + 1, np.uint8)
 
 
 @compiled
-def include(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
+def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
     """Puts documents into a set, by their orders or numbers."""
     for order in orders:
         number = order & _NUMBER
@@ -96,7 +96,7 @@ def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)
 
 
-def are_members(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which documents are in the set, by their orders or numbers."""
     documents = document_numbers(orders)
     found: NDArray[np.bool_] = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE != 0
@@ -120,7 +120,7 @@ _KEYS = 2**64
 Runs = tuple[Path, ...]
 
 
-def write_run(folder: BuildFolder, name: str, table: pa.Table) -> OutputFile:
+def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     """A table whose first column, uint64, ascends."""
     with DurableFile(folder.path(name)) as file:
         pq.write_table(
@@ -160,13 +160,13 @@ class KeyRange:
 
     def table(self) -> pa.Table:
         """The rows, run after run."""
-        table = pa.concat_tables(map(self._rows_of, self.runs))
+        table = pa.concat_tables(map(self._range_rows, self.runs))
         if self.seen_from is None:
             return table
         orders = document_numbers(numbers(table["order"])) + np.uint64(self.seen_from)
-        return table.set_column(table.schema.names.index("order"), "order", column_of(orders))
+        return table.set_column(table.schema.names.index("order"), "order", to_array(orders))
 
-    def _rows_of(self, run: Path) -> pa.Table:
+    def _range_rows(self, run: Path) -> pa.Table:
         with open_parquet(run) as file:
             row_groups = _row_group_keys(file.metadata)
             groups = [number for number, key in row_groups if key.max >= self.low and key.min < self.high]
@@ -184,7 +184,7 @@ def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]
     return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
 
 
-def rows_of(runs: Iterable[Path]) -> int:
+def total_rows(runs: Iterable[Path]) -> int:
     """How many rows runs have together."""
     return sum(pq.read_metadata(run).num_rows for run in runs)
 
@@ -307,11 +307,11 @@ def with_seen(of: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
+def open_stores(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
     """The name of the store that each document stands in, or null."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     places = np.searchsorted(bounds, document_numbers(orders), side="right")
-    places_or_null = [mask(is_seen(orders)).buffers()[1], pa.py_buffer(places)]
+    places_or_null = [mask(is_from_seen_corpus(orders)).buffers()[1], pa.py_buffer(places)]
     return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
 
 
@@ -351,8 +351,8 @@ class DedupRun:
 
     def documents_in(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
         """The set of documents that stand in columns of runs."""
-        members = no_documents(self.documents)
+        members = empty_bitmap(self.documents)
         for run in runs:
             for column in read_columns(run, list(columns)).columns:
-                include(members, numbers(column))
+                add_to_bitmap(members, numbers(column))
         return members

@@ -25,10 +25,10 @@ from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of
+from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array, to_table
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
 _PAIR_BYTES = 250  # of memory for a row: as read, as sorted, as written
@@ -44,19 +44,21 @@ def find_edges(
     pairs = dedup.runs(proposed)
     compared = steps.save(dedup.documents_in(pairs, "later", "earlier"), dedup.building.path(_COMPARED))
     words = recipe.proposer.shingle_words
-    written = dedup.run("shingle", (Task.of(write_sets, shard, compared, words, _SETS) for shard in dedup.shards))
+    written = dedup.run(
+        "shingle", (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
+    )
     own = [steps.SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     for_sets = dedup.share_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, for_sets // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     by_later = steps.ranges(
-        pairs, min(for_sets // _PAIR_BYTES, -(-steps.rows_of(pairs) // steps.parts(dedup.settings)))
+        pairs, min(for_sets // _PAIR_BYTES, -(-steps.total_rows(pairs) // steps.parts(dedup.settings)))
     )
-    return written, dedup.run("verify", (Task.of(verify_pairs, one, *rules) for one in by_later))
+    return written, dedup.run("verify", (Task.for_kernel(verify_pairs, one, *rules) for one in by_later))
 
 
 def write_sets(
-    shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: BuildFolder
+    shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
     """The sets of those documents of a shard that are in the set `members`: their file, and its index, both in `area`;
     no files where there is no such document.
@@ -64,7 +66,7 @@ def write_sets(
     Counts: `compared` documents.
     """
     own = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    wanted = steps.are_members(own, steps.load(members))
+    wanted = steps.bitmap_contains(own, steps.load(members))
     if not wanted.any():
         return Receipt([], {"compared": 0})
     sets_name, index_name = f"{area}/{shard.name}{steps.SETS_SUFFIX}", f"{area}/{shard.name}{steps.INDEX_SUFFIX}"
@@ -140,7 +142,7 @@ def verify_pairs(
     fetched_shingles: int,
     max_compared: int | None,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """The edges among pairs, a range of them by their later document.
 
@@ -180,18 +182,18 @@ def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, most: int) -> Iterator
     start = 0
     while start < pairs.shape[1] or not start:
         block = pairs[:, start : start + (1 << 16)]
-        while block.shape[1] > 1 and int(sets.sizes(_documents_of(block)).sum()) > most:
+        while block.shape[1] > 1 and int(sets.sizes(_read_documents(block)).sum()) > most:
             block = block[:, : block.shape[1] // 2]
         yield block
         start += max(block.shape[1], 1)
 
 
-def _documents_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _read_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.unique(steps.document_numbers(pairs))
 
 
 def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
-    documents = _documents_of(pairs)
+    documents = _read_documents(pairs)
     ids, hashes, offsets = sets.fetch(documents)
     left, right = np.searchsorted(documents, steps.document_numbers(pairs))
     shared = np.empty(len(left), np.int64)
@@ -200,12 +202,12 @@ def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) ->
     union = sizes[left] + sizes[right] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator
     (later, earlier), left, right, doc_ids = pairs[:, is_edge], left[is_edge], right[is_edge], strings(ids)
-    return table_of(
+    return to_table(
         {
             "later": later,
             "earlier": earlier,
-            "doc_id": doc_ids.take(column_of(left)),
-            "other_doc_id": doc_ids.take(column_of(right)),
+            "doc_id": doc_ids.take(to_array(left)),
+            "other_doc_id": doc_ids.take(to_array(right)),
             "shared": shared[is_edge],
             "shingles": sizes[left],
             "other_shingles": sizes[right],

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.words import decode_longer, wide
+from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
+from pipeline_assets.corpus.filters.words import decode_longer, to_int64
 
 BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64
@@ -85,7 +85,7 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     words = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
     number = _normalize(text, lengths, lowered(), words, batch)
     hashes = np.empty(number, np.uint64)
-    _hash_words(eight_bytes_at_each(batch.text), words[: number + 1], hashes)
+    _hash_words(unaligned_u64_view(batch.text), words[: number + 1], hashes)
     return batch._replace(word_hashes=hashes)
 
 
@@ -110,10 +110,10 @@ def _normalize(
         starts[document], first_words[document] = out, number
         before = 0
         while at < end:
-            character = wide(of_byte[text[at]])
+            character = to_int64(of_byte[text[at]])
             if character:
                 normalized[out] = character
-                is_word = wide(character != BLANK)
+                is_word = to_int64(character != BLANK)
                 words[number] = out
                 number += is_word & ~before
                 out += is_word | before
@@ -122,8 +122,8 @@ def _normalize(
                 continue
             code_point, width = decode_longer(text, at)
             at += width
-            low = wide(of_code_point[code_point]) if code_point < _CODE_POINTS else BLANK
-            is_word = wide(low != BLANK)
+            low = to_int64(of_code_point[code_point]) if code_point < _CODE_POINTS else BLANK
+            is_word = to_int64(low != BLANK)
             words[number] = out
             number += is_word & ~before
             normalized[out] = low

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, batch_of
+from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, text_batch
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
@@ -30,9 +30,9 @@ from pipeline_assets.corpus.filters.words import (
     SPACE,
     TERMINAL,
     classes_of_characters,
-    place,
     read_character,
-    wide,
+    to_index,
+    to_int64,
 )
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
@@ -42,12 +42,12 @@ _KEPT, _LONG_WORD, _UNMARKED, _FEW_WORDS, _PHRASE = range(-1, len(REMOVED))
 
 
 class LineRules(NamedTuple):
-    """What a line must have to be kept; `of_code_point` has the recipe's TERMINAL."""
+    """What a line must have to be kept; `by_code_point` has the recipe's TERMINAL."""
 
     has_terminal: int
     min_words: int
     max_word_characters: int
-    of_code_point: NDArray[np.uint16]
+    by_code_point: NDArray[np.uint16]
 
 
 class KeptLines(NamedTuple):
@@ -91,9 +91,9 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, of_code_point: NDArr
     """
     words = sentences = last = 0
     start, end, state, is_space = at, at, _NO_MARK, 1
-    while at < stop and text[place(at)] != LINE_FEED:
-        was_space, bits, width = is_space, wide(of_code_point[place(text[place(at)])]), 1
-        if text[place(at)] >= 0x80:
+    while at < stop and text[to_index(at)] != LINE_FEED:
+        was_space, bits, width = is_space, to_int64(of_code_point[to_index(text[to_index(at)])]), 1
+        if text[to_index(at)] >= 0x80:
             bits, width = read_character(text, at, of_code_point)
         is_space = bits & SPACE
         start = at if words == 0 else start
@@ -117,7 +117,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, of_code_point: NDArr
 def _why_removed(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
     characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end
     while at < line.end:
-        bits, width = read_character(text, at, rules.of_code_point)
+        bits, width = read_character(text, at, rules.by_code_point)
         characters = 0 if bits & SPACE else characters + 1
         if characters > rules.max_word_characters:
             return _LONG_WORD
@@ -146,7 +146,7 @@ def _keep_lines(
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
-            line = _read_line(text, at, stop, rules.of_code_point)
+            line = _read_line(text, at, stop, rules.by_code_point)
             at = line.feed + 1
             has_phrase = phrases < len(inside) and inside[phrases] < line.feed
             phrases += has_phrase
@@ -159,7 +159,7 @@ def _keep_lines(
                         kept[size] = LINE_FEED
                         size += 1
                     for byte in range(line.end - line.start):
-                        kept[place(size + byte)] = text[place(line.start + byte)]
+                        kept[to_index(size + byte)] = text[to_index(line.start + byte)]
                     size += line.end - line.start
                 else:
                     removed[document, why] += 1
@@ -203,14 +203,14 @@ class C4Filter(Filter):
         return [check.measurement(0) for check in self._checks([candidate])]
 
     def _checks(self, candidates: Sequence[Candidate]) -> list["_Check"]:
-        batch = batch_of([candidate.text for candidate in candidates])
+        batch = text_batch([candidate.text for candidate in candidates])
         checks = []
         for reason, phrases, automaton in self._unwanted:
             one = np.ones(len(candidates), np.int64)
             found = find_phrases(*batch, automaton, self._of_code_point, one, False).first
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
         if self._recipe.remove_citations and _remove_citations(candidates):
-            batch = batch_of([candidate.text for candidate in candidates])
+            batch = text_batch([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
         least = self._recipe.min_sentences
         if least is not None:

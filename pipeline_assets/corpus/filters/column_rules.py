@@ -12,7 +12,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.formats.arrow_columns import column_of, strings, truths
+from pipeline_assets.corpus.formats.arrow_columns import strings, to_array, truths
 from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
@@ -64,7 +64,7 @@ class ColumnRule:
             constant = strings([self.value])
         else:
             is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
-            constant = column_of(np.array([self.value], np.int64 if is_int64 else np.float64))
+            constant = to_array(np.array([self.value], np.int64 if is_int64 else np.float64))
         column, (function, _) = batch.column(self.column), _COMPARE[self.operator]
         try:
             return truths(pc.call_function(function, [column, constant[0]]))
@@ -101,7 +101,7 @@ Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterV
 """Rules of a recipe as it has them, such as `int_score >= 3`."""
 
 
-def first_failed(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
+def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
     """For each row the number of the first rule it fails, -1 where it passes all; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):

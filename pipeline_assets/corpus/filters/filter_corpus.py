@@ -13,18 +13,18 @@ import msgspec
 
 from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.converted_shards import gather_lines
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, columns_of, with_text
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, arrow_columns, with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, do
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, run_task
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # which loads compiled code
@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 def filter_shard(
     shard: document_shards.DocumentShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     recipe: FilterRecipe,
     zstd_level: int,
     refused_licences: frozenset[str] = frozenset(),
@@ -85,7 +85,7 @@ def load_filters(recipe: FilterRecipe) -> None:
 
         load_kernels()
     columns = {ColumnRule.parse(rule).column: None for rule in recipe.rules}
-    verdict.judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
+    verdict.evaluate("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
     verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
 
 
@@ -102,7 +102,7 @@ def _filter_lines(
     documents = document_shards.decode(lines, shard, RAW_DOCUMENTS)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        verdict.Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
+        verdict.Candidate(document.text.encode(), arrow_columns(document.meta, shard.file) if reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
@@ -148,22 +148,24 @@ def filter_corpus(
         InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
-    shards = document_shards.shards_of(corpus)
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    shards = document_shards.document_shards(corpus)
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
-    run = run_stages(do, settings, functools.partial(load_filters, recipe))
-    tasks = [Task.of(filter_shard, shard, **rules) for shard in shards]
+    run = run_stages(run_task, settings, functools.partial(load_filters, recipe))
+    tasks = [Task.for_kernel(filter_shard, shard, **rules) for shard in shards]
     if recipe.windows is not None:
         # What deduplicates is loaded only where it is asked to.
         from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
 
         found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
         pairs = zip(shards, found, strict=True)
-        tasks = [Task.of(_filter_repeating, shard, repeats, **rules) for shard, repeats in pairs]
+        tasks = [Task.for_kernel(_filter_repeating, shard, repeats, **rules) for shard, repeats in pairs]
     receipts = list(run("filter", tasks, building))
     counts = total_counts(receipts)
     if not counts.get("documents"):
-        reasons = sorted(((count, reason) for reason, count in Ledger.of(counts).dropped.items()), reverse=True)
+        reasons = sorted(
+            ((count, reason) for reason, count in Ledger.from_counts(counts).dropped.items()), reverse=True
+        )
         words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "it is empty"
         what = f"none of its {counts.get('rows', 0):,} documents is kept ({words})"
         raise InputError(what, corpus.manifest.name, "loosen its filters, or leave the source out")
@@ -176,7 +178,7 @@ def filter_corpus(
     return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts={
-            "ledger": Ledger.of(counts).to_json(),
+            "ledger": Ledger.from_counts(counts).to_json(),
             "documents": counts["documents"],
             "text_bytes": counts["bytes"],
             "changed_documents": counts["changed"],
@@ -187,8 +189,8 @@ def filter_corpus(
 
 
 def _filter_repeating(
-    shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: BuildFolder, **rules: Any
+    shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
     """The shard without what repeats; a row that killed a worker before is not read."""
-    window = replace(window, fatal=window.fatal | repeats.fatal)
+    window = replace(window, poison_rows=window.poison_rows | repeats.fatal)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares())

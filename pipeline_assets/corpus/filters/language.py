@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 import pydantic
 
 from pipeline_assets.spine.install_hints import not_installed
-from pipeline_assets.spine.section import RecipePart, Share
+from pipeline_assets.spine.section import RecipeSection, Share
 
 LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last ones of a float may differ between processors
@@ -38,7 +38,7 @@ UNDETERMINED = Language("und", 0.0)
 Identify = Callable[[str], tuple[str, float]]
 
 
-class LanguageRecipe(RecipePart):
+class LanguageRecipe(RecipeSection):
     """Which languages stay.
 
     Attributes:

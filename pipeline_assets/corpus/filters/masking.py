@@ -19,7 +19,7 @@ import re2
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.thresholds import Batch, text_batch
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import DOT
 
@@ -65,7 +65,7 @@ class Masking(Filter):
             for candidate in candidates:
                 _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
         if self._recipe.public_ips:
-            batch = batch_of([candidate.text for candidate in candidates])
+            batch = text_batch([candidate.text for candidate in candidates])
             for document in _documents_with_numbers(batch).tolist():
                 _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inlined, inner
+from pipeline_assets.corpus.compiled import always_inline, compiled, inner
 from pipeline_assets.corpus.filters import words
 
 _BEGINNING = 4  # bytes of a phrase that are looked up before the automaton reads them
@@ -134,15 +134,15 @@ def _beginnings(graph: _Phrases) -> NDArray[np.uint64]:
     return table.reshape(-1)
 
 
-@inlined
+@always_inline
 def _may_begin(text: NDArray[np.uint8], at: int, beginnings: NDArray[np.uint64]) -> bool:
     """Whether some phrase has the four bytes that begin at `at`."""
-    first, second = beginnings[words.place(text[words.place(at)])], beginnings[256 + text[words.place(at + 1)]]
-    third, fourth = beginnings[512 + text[words.place(at + 2)]], beginnings[768 + text[words.place(at + 3)]]
+    first, second = beginnings[words.to_index(text[words.to_index(at)])], beginnings[256 + text[words.to_index(at + 1)]]
+    third, fourth = beginnings[512 + text[words.to_index(at + 2)]], beginnings[768 + text[words.to_index(at + 3)]]
     return bool(first & second & third & fourth)
 
 
-@inlined
+@always_inline
 def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Reads on from `at`, in `state`, until phrases end; the byte behind, and the state, 0 where no more do."""
     next_state, first_found = automaton.next_state, automaton.first_found
@@ -152,7 +152,7 @@ def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: 
                 at += 1
         if at >= end:
             return at, 0
-        state = words.wide(next_state[state, text[at]])
+        state = words.to_int64(next_state[state, text[at]])
         at += 1
         if first_found[state] < first_found[state + 1]:
             return at, state
@@ -220,7 +220,7 @@ def find_phrases(
     """Count the different phrases that each document has, or its lines that have one.
 
     Args:
-        text: all documents, and what is read beyond: `thresholds.batch_of`.
+        text: all documents, and what is read beyond: `thresholds.text_batch`.
         offsets: where each begins, and where the last ends.
         bits: of code points.
         enough: of each document, how many are counted at most.

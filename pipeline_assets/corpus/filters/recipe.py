@@ -11,7 +11,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import Rules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
-from pipeline_assets.spine.section import Decimal, RecipePart, Share, text_rule
+from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
 _SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
 _PHRASE_RULE = "a phrase has something in it, no blank at its ends, and no line feed"
@@ -20,7 +20,7 @@ Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RU
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
 
 
-class WindowRecipe(RecipePart):
+class WindowRecipe(RecipeSection):
     """Which documents repeat what earlier ones of their source say: see `dedup.repeated_windows`.
 
     Attributes:
@@ -37,7 +37,7 @@ class WindowRecipe(RecipePart):
     ] = "0.5"
 
 
-class LengthRecipe(RecipePart):
+class LengthRecipe(RecipeSection):
     """Bounds of a document's length; Gopher's are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
@@ -46,7 +46,7 @@ class LengthRecipe(RecipePart):
     max_words: Natural | None = None
 
 
-class CharactersRecipe(RecipePart):
+class CharactersRecipe(RecipeSection):
     """Bounds on kinds of characters.
 
     Attributes:
@@ -58,7 +58,7 @@ class CharactersRecipe(RecipePart):
     max_symbol_ratio: Decimal | None = None
 
 
-class GopherQualityRecipe(RecipePart):
+class GopherQualityRecipe(RecipeSection):
     """Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1; the number of words is in `length`.
 
     Attributes:
@@ -87,7 +87,7 @@ class GopherQualityRecipe(RecipePart):
         return self
 
 
-class RepetitionRecipe(RecipePart):
+class RepetitionRecipe(RecipeSection):
     """Rae et al. 2021, table A1: of the lines, paragraphs or characters, the fraction that may be repetition."""
 
     max_duplicate_lines: Decimal | None = None
@@ -105,7 +105,7 @@ class RepetitionRecipe(RecipePart):
     max_duplicate_10_grams: Decimal | None = None
 
 
-class BoilerplateRecipe(RecipePart):
+class BoilerplateRecipe(RecipeSection):
     """Cookie banners, rights notices, navigation: lines that belong to the site and not to the page.
 
     Attributes:
@@ -119,7 +119,7 @@ class BoilerplateRecipe(RecipePart):
     max_line_fraction: Decimal
 
 
-class C4Recipe(RecipePart):
+class C4Recipe(RecipeSection):
     """Raffel et al. 2020 (T5, JMLR 21:140), section 2.2: what a line and a page must be like.
 
     Attributes:
@@ -150,7 +150,7 @@ class C4Recipe(RecipePart):
         return self
 
 
-class MaskingRecipe(RecipePart):
+class MaskingRecipe(RecipeSection):
     """Which addresses are replaced by FineWeb's masks."""
 
     emails: bool
@@ -160,7 +160,7 @@ class MaskingRecipe(RecipePart):
 _REMOVED_KEYS = ("emptied_brackets", "tags", "templates", "tables", "choices", "links", "placeholders")
 
 
-class WikipediaFilterRecipe(RecipePart):
+class WikipediaFilterRecipe(RecipeSection):
     """Markup that wikiextractor leaves in pages is taken out: tags, templates, and brackets that templates emptied.
 
     Attributes:
@@ -181,7 +181,7 @@ class WikipediaFilterRecipe(RecipePart):
         return content
 
 
-class FilterRecipe(RecipePart):
+class FilterRecipe(RecipeSection):
     """The filters of one source, in the order in which they are asked; None leaves one out.
 
     What a document is dropped for is measured on its text as it came, or as `wikipedia` repaired it; only `c4` looks at

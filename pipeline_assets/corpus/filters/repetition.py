@@ -24,8 +24,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import inlined, inner
-from pipeline_assets.corpus.filters.words import Count, Words, place, wide
+from pipeline_assets.corpus.compiled import always_inline, inner
+from pipeline_assets.corpus.filters.words import Count, WordSpans, to_index, to_int64
 
 NONE, ONE, ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -64,13 +64,13 @@ def scratch_for(longest: int) -> Scratch:
 
 
 @inner
-def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+def count_repetition(eights: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts what one document repeats, from its words, lines and paragraphs.
 
     Args:
-        eights: `eight_bytes_at_each` byte of the document and at least 7 bytes beyond.
+        eights: `unaligned_u64_view` byte of the document and at least 7 bytes beyond.
     """
-    number = wide(counts[Count.WORDS])
+    number = to_int64(counts[Count.WORDS])
     _number_words(eights, words, scratch, number)
     left, _, _ = _keep_repeated(number, scratch)
     before, scratch.grams[number] = 0, -1
@@ -101,26 +101,26 @@ def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
     return np.uint64(size - 1)
 
 
-@inlined
+@always_inline
 def _find(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
     """Enters a word under its key, which `keys` has, from a slot on; the first word there with this key."""
     keys, slots = scratch.keys, scratch.slots
     slot &= mask
     first = np.int32(word) if slots[slot] < 0 else slots[slot]
-    while keys[place(first)] != key:
+    while keys[to_index(first)] != key:
         slot = (slot + ONE) & mask
         first = np.int32(word) if slots[slot] < 0 else slots[slot]
     slots[slot] = first
-    return wide(first)
+    return to_int64(first)
 
 
 @inner
-def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> None:
+def _number_words(eights: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
     """Fills grams and counts for single words, and repeated with all of them."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _emptied(scratch.slots, number)
-    for word in range(place(number)):
-        start, size = place(starts[word]), place(ends[word] - starts[word])
+    for word in range(to_index(number)):
+        start, size = to_index(starts[word]), to_index(ends[word] - starts[word])
         last = max(size, _EIGHT) - _EIGHT  # where its last eight bytes begin
         own = ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT  # those of eight bytes that are of a shorter word
         key = _mixed(eights[start] & own ^ (eights[start + last] & own) * _GOLDEN + size)
@@ -130,18 +130,18 @@ def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, nu
             at += _EIGHT
         keys[word], slot = key, key
         first = _find(word, slot, key, mask, scratch)
-        while not _is_same(eights, words, place(first), word, last, own):
+        while not _is_same(eights, words, to_index(first), word, last, own):
             slot += ONE
             first = _find(word, slot, key, mask, scratch)
         scratch.repeated[word], grams[word], counts[word] = word, first, 0
-        counts[place(first)] += 1
+        counts[to_index(first)] += 1
 
 
-@inlined
-def _is_same(eights: NDArray[np.uint64], words: Words, first: int, word: int, last: int, own: np.uint64) -> bool:
+@always_inline
+def _is_same(eights: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own: np.uint64) -> bool:
     """Whether two words are the same; `last` and `own` are of the second: see `_number_words`."""
-    start, other = place(words.starts[word]), place(words.starts[first])
-    unlike = place(words.ends[word]) - start ^ place(words.ends[first]) - other
+    start, other = to_index(words.starts[word]), to_index(words.starts[first])
+    unlike = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
     unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
     at = _EIGHT
     while at < last:
@@ -151,7 +151,7 @@ def _is_same(eights: NDArray[np.uint64], words: Words, first: int, word: int, la
 
 
 @inner
-def _count_copies(firsts: NDArray[np.int32], items: int, words: Words, scratch: Scratch) -> tuple[int, int]:
+def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """How many lines or paragraphs are copies of an earlier one, and how many characters their words have. Only what
     has no word that occurs once is compared.
     """
@@ -159,7 +159,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: Words, scratch: 
     copies = characters = 0
     mask = _emptied(slots, items)
     for item in range(items):
-        start, stop = wide(firsts[item]), wide(firsts[item + 1])
+        start, stop = to_int64(firsts[item]), to_int64(firsts[item + 1])
         if before[stop] - before[start] < stop - start:
             continue
         key = NONE
@@ -185,7 +185,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: Words, scratch: 
 
 
 @inner
-def _count_grams(left: int, words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+def _count_grams(left: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts n-grams from pairs upwards, from the words that occur twice; the arrays hold one level, then the next in
     its place.
     """
@@ -207,31 +207,31 @@ def _pair(left: int, scratch: Scratch) -> int:
     """Of the first `left` words in `repeated`, keeps those whose n-gram may occur twice, and keys them."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
-    for index in range(place(left)):
-        word = place(repeated[index])
+    for index in range(to_index(left)):
+        word = to_index(repeated[index])
         first, second = grams[word], grams[word + ONE]
-        scratch.keys[word] = _mixed(place(first) << _HALF | place(second))
-        repeated[place(kept)] = word
+        scratch.keys[word] = _mixed(to_index(first) << _HALF | to_index(second))
+        repeated[to_index(kept)] = word
         kept += second >= 0
         grams[word] = first | second >> 31
     return kept
 
 
 @inner
-def _number_pairs(n: int, left: int, words: Words, scratch: Scratch) -> int:
+def _number_pairs(n: int, left: int, words: WordSpans, scratch: Scratch) -> int:
     """Numbers and counts n-grams by their keys; the characters of those that are copies, each counted once."""
     characters, counts = words.characters, scratch.counts
     mask = _emptied(scratch.slots, left)
     covered = copied = 0
-    for index in range(place(left)):
-        word = wide(scratch.repeated[index])
-        key = scratch.keys[place(word)]
+    for index in range(to_index(left)):
+        word = to_int64(scratch.repeated[index])
+        key = scratch.keys[to_index(word)]
         first = _find(word, key, key, mask, scratch)
-        scratch.grams[place(word)] = first
-        counts[place(word)] = 0
-        counts[place(first)] += 1
+        scratch.grams[to_index(word)] = first
+        counts[to_index(word)] = 0
+        counts[to_index(first)] += 1
         is_copy = first != word
-        copied += is_copy * wide(characters[place(word + n)] - characters[place(max(word, covered))])
+        copied += is_copy * to_int64(characters[to_index(word + n)] - characters[to_index(max(word, covered))])
         covered = word + n if is_copy else covered
     return copied
 
@@ -246,13 +246,13 @@ def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
     grams, repeated = scratch.grams, scratch.repeated
     most = kept = 0
     top = -1
-    for index in range(place(left)):
+    for index in range(to_index(left)):
         word = repeated[index]
-        first = grams[place(word)]
-        count = wide(scratch.counts[place(first)])
+        first = grams[to_index(word)]
+        count = to_int64(scratch.counts[to_index(first)])
         if count > most:
-            most, top = count, wide(first)
-        repeated[place(kept)] = word
+            most, top = count, to_int64(first)
+        repeated[to_index(kept)] = word
         kept += count > 1
-        grams[place(word)] = first | (np.int32(count > 1) - np.int32(1))
+        grams[to_index(word)] = first | (np.int32(count > 1) - np.int32(1))
     return kept, most, top

@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
+from pipeline_assets.corpus.filters.words import Count, WordSpans, allocate_spans, classes_of_characters, find_words
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.section import RecipePart
+from pipeline_assets.spine.section import RecipeSection
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Threshold:
             value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0
         is_failed = value < self.limit if self.drops == "<" else value > self.limit
         ends_at_limit = self.numerator is Count.STOP_WORDS  # enough of them is enough
-        return Measurement(self.reason, value, self.limit, is_failed, is_least=ends_at_limit and not is_failed)
+        return Measurement(self.reason, value, self.limit, is_failed, is_lower_bound=ends_at_limit and not is_failed)
 
 
 _Row = tuple[str, str, Count, Count | None]  # the recipe's key, the reason, and the counts
@@ -82,7 +82,7 @@ def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
     return [threshold for section, rows in sections for threshold in _set(section, rows)]
 
 
-def thresholds_of(recipe: FilterRecipe) -> list[Threshold]:
+def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
     """All but those on what `c4` leaves, in the order in which they are asked."""
     return [
         *thresholds_before_repetition(recipe),
@@ -91,7 +91,7 @@ def thresholds_of(recipe: FilterRecipe) -> list[Threshold]:
     ]
 
 
-def _set(section: RecipePart | None, rows: Sequence[_Row]) -> Iterator[Threshold]:
+def _set(section: RecipeSection | None, rows: Sequence[_Row]) -> Iterator[Threshold]:
     for key, reason, numerator, denominator in rows:
         limit = getattr(section, key, None)
         if limit is not None:
@@ -114,7 +114,7 @@ class Limits(NamedTuple):
     limit: NDArray[np.float64]
 
 
-def limits_of(thresholds: Sequence[Threshold]) -> Limits:
+def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
     """The arrays of some thresholds."""
     return Limits(
         np.array([threshold.numerator for threshold in thresholds], np.int64),
@@ -155,7 +155,7 @@ class Batch(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-def batch_of(texts: Sequence[bytes]) -> Batch:
+def text_batch(texts: Sequence[bytes]) -> Batch:
     """The documents as a batch.
 
     Raises:
@@ -175,7 +175,7 @@ def _count(
     eights: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     of_code_point: NDArray[np.uint16],
-    words: Words,
+    words: WordSpans,
     scratch: Scratch,
     before_repetition: Limits,
     counts_repetition: bool,
@@ -194,7 +194,7 @@ def _count(
 
 
 @compiled
-def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
+def first_failed_rule(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
     """For each document the first limit that it is beyond, -1 if it is within all; shape (documents,)."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
@@ -210,11 +210,11 @@ class ThresholdFilter(Filter):
 
     def __init__(self, recipe: FilterRecipe) -> None:
         self._of_code_point = classes_of_characters()
-        self._thresholds = thresholds_of(recipe)
-        self._limits = limits_of(self._thresholds)
-        self._before_repetition = limits_of(thresholds_before_repetition(recipe))
+        self._thresholds = build_thresholds(recipe)
+        self._limits = threshold_limits(self._thresholds)
+        self._before_repetition = threshold_limits(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
-        self._room = room_for(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
+        self._room = allocate_spans(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
         self._stop_words = build_automaton([(word, Scope.WORDS) for word in quality.stop_words]) if quality else None
@@ -227,17 +227,17 @@ class ThresholdFilter(Filter):
         """Fails each document that is beyond a threshold."""
         if not self._thresholds:
             return
-        batch = batch_of([candidate.text for candidate in candidates])
+        batch = text_batch([candidate.text for candidate in candidates])
         counts = self._counts(batch, self._before_repetition)
-        self._count_boilerplate(batch, counts, first_failed(counts, self._limits) < 0)
-        failed = first_failed(counts, self._limits)
+        self._count_boilerplate(batch, counts, first_failed_rule(counts, self._limits) < 0)
+        failed = first_failed_rule(counts, self._limits)
         for document in np.flatnonzero(failed >= 0).tolist():
             candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each threshold of the recipe is held against in a document."""
-        batch = batch_of([candidate.text])
-        counts = self._counts(batch, limits_of([]))
+        batch = text_batch([candidate.text])
+        counts = self._counts(batch, threshold_limits([]))
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
@@ -248,8 +248,8 @@ class ThresholdFilter(Filter):
             found = find_phrases(*batch, self._stop_words, self._of_code_point, enough, False)
             counts[:, Count.STOP_WORDS] = found.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
-        words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
-        text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
+        words, scratch = self._room if longest <= _COMMON_BYTES else (allocate_spans(longest), scratch_for(longest))
+        text, eights, offsets = batch.text, unaligned_u64_view(batch.text), batch.offsets
         repeats = self._counts_repetition
         _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, counts)
         return counts

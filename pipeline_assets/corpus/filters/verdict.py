@@ -32,30 +32,30 @@ class Measurement:
         value: what was measured: a number, a column's value, a phrase that was found (None if there is none).
         limit: what it is held against; None where finding a phrase is enough.
         is_failed: whether the document is dropped for it.
-        is_least: whether counting ended at the value, so that there may be more.
+        is_lower_bound: whether counting ended at the value, so that there may be more.
     """
 
     reason: str
     value: Value
     limit: Value
     is_failed: bool
-    is_least: bool = False
+    is_lower_bound: bool = False
 
     def __str__(self) -> str:
-        if self.is_least:
+        if self.is_lower_bound:
             return f"{self.reason} at least {self.value}"
         if self.limit is None:
             return f"{self.reason} {self.value or 'none'}"
         value, limit = self.value, self.limit
         if isinstance(value, int | float) and isinstance(limit, int | float):
             comparison = "=" if value == limit else "<" if value < limit else ">"
-            return f"{self.reason} {_beside(value, limit)} {comparison} {limit:g}"
+            return f"{self.reason} {_format_near_limit(value, limit)} {comparison} {limit:g}"
         if " " in self.reason:  # a rule says its limit itself
             return f"{self.reason}: {value!r}"
         return f"{self.reason} {value}; kept: {limit}"
 
 
-def _beside(value: float, limit: float) -> str:
+def _format_near_limit(value: float, limit: float) -> str:
     """A number in as few digits, three or more, as don't make it look like another one that is the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
@@ -144,7 +144,7 @@ class LanguageFilter(Filter):
 
 
 @functools.lru_cache(maxsize=8)
-def filters_of(recipe: "FilterRecipe") -> tuple[Filter, ...]:
+def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     """The recipe's filters but for `windows`, in the order in which they are asked; tables are built once.
 
     Raises:
@@ -174,13 +174,13 @@ def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> No
     """Drops and changes documents as the recipe says. What an earlier filter drops, a later one doesn't see.
 
     Raises:
-        UsageError: a rule over a column that a document doesn't have, or can't be compared; as `filters_of`.
+        UsageError: a rule over a column that a document doesn't have, or can't be compared; as `build_filters`.
     """
-    for step in filters_of(recipe):
+    for step in build_filters(recipe):
         step.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
-def judge(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verdict:
+def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verdict:
     """What becomes of one document, and all that the filters see in it. The same verdict as in any batch. Of other
     documents it knows nothing: what `windows` drops is not seen here.
 
@@ -188,7 +188,7 @@ def judge(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verdict
         UsageError: as `apply_filters`.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
-    seen = [measurement for step in filters_of(recipe) for measurement in step.measure(candidate)]
+    seen = [measurement for step in build_filters(recipe) for measurement in step.measure(candidate)]
     reason = next((measurement.reason for measurement in seen if measurement.is_failed), None)
     return Verdict(reason, tuple(seen), candidate.text.decode("utf-8"), candidate.changes)
 

@@ -30,7 +30,7 @@ _SHOWS_CONTENT = re.compile(
 )
 _MARK = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)(?:\s[^<>=]*+=[^<>]*+|[\s/]*+)>|\{\{++|\}\}++|__[A-Z]{3,24}+__")
 _MOST_CONTENT = 10_000  # characters from a mark to the one that closes it; beyond, the two are no pair
-_GONE = "\ud800"  # where markup was; no text read as UTF-8 has it
+_REMOVED = "\ud800"  # where markup was; no text read as UTF-8 has it
 
 _DEPTH = 3
 _BLANKS = " \t\u00a0\u3000"
@@ -91,7 +91,7 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
         spans.append((start, end, "break" if name == "br" else kind))
     parts, at = list[str](), 0
     for start, end, kind in spans:
-        parts += (text[at:start], f"{_GONE}\n{_GONE}" if kind == "break" else _GONE)
+        parts += (text[at:start], f"{_REMOVED}\n{_REMOVED}" if kind == "break" else _REMOVED)
         at = end
     return "".join([*parts, text[at:]]), Counter("tags" if kind == "break" else kind for _, _, kind in spans)
 
@@ -171,7 +171,7 @@ def _repaired(text: str) -> tuple[list[str], Counter[str]]:
     marked, found = mark_markup(text)
     left: list[str] = []
     for line in marked.split("\n"):
-        repaired, times = without_emptied_brackets(line.replace(_GONE, ""))
+        repaired, times = without_emptied_brackets(line.replace(_REMOVED, ""))
         found["emptied_brackets"] += times
         if repaired == line or _NO_WORD.fullmatch(repaired) is None:
             left.append(repaired)

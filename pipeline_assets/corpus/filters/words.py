@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import inlined, inner
+from pipeline_assets.corpus.compiled import always_inline, inner
 
 SPACE = 1  # str.isspace
 LETTER = 2  # str.isalpha
@@ -60,37 +60,37 @@ def _bits(code_point: int) -> int:
 
 
 @inner
-def wide(number: np.integer | bool) -> int:
+def to_int64(number: np.integer | bool) -> int:
     """The number as int64: compiled code computes in the type of what it reads."""
     return np.int64(number)  # type: ignore[return-value]
 
 
 @inner
-def place(number: int | np.integer) -> int:
+def to_index(number: int | np.integer) -> int:
     """The number as an index: of an unsigned one compiled code doesn't ask whether it counts from the end."""
     return np.uint64(number)  # type: ignore[return-value]
 
 
-@inlined
+@always_inline
 def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
     """The code point of a character of two bytes or more that begins at `at`, and how many bytes it has."""
-    first, second = wide(text[at]), wide(text[at + 1] & 0x3F)
+    first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
     if first < 0xE0:
         return (first & 0x1F) << 6 | second, 2
-    third = wide(text[at + 2] & 0x3F)
+    third = to_int64(text[at + 2] & 0x3F)
     if first < 0xF0:
         return (first & 0x0F) << 12 | second << 6 | third, 3
-    return (first & 0x07) << 18 | second << 12 | third << 6 | wide(text[at + 3] & 0x3F), 4
+    return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[at + 3] & 0x3F), 4
 
 
-@inlined
+@always_inline
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
-    first = text[place(at)]
+    first = text[to_index(at)]
     if first < 0x80:
-        return wide(of_code_point[place(first)]), 1
+        return to_int64(of_code_point[to_index(first)]), 1
     code_point, width = decode_longer(text, at)
-    return wide(of_code_point[code_point]) if code_point < _CLASSED else 0, width
+    return to_int64(of_code_point[code_point]) if code_point < _CLASSED else 0, width
 
 
 @inner
@@ -138,7 +138,7 @@ class Count(IntEnum):
     BOILERPLATE_LINES = 26
 
 
-class Words(NamedTuple):
+class WordSpans(NamedTuple):
     """Words, lines and paragraphs of one document; int32, with room for the longest.
 
     Attributes:
@@ -154,10 +154,10 @@ class Words(NamedTuple):
     paragraphs: NDArray[np.int32]
 
 
-def room_for(longest: int) -> Words:
+def allocate_spans(longest: int) -> WordSpans:
     """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
     words = longest // 2 + 2
-    return Words(*(np.empty(words, np.int32) for _ in Words._fields))
+    return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
 
 @inner
@@ -166,7 +166,7 @@ def find_words(
     begin: int,
     size: int,
     of_code_point: NDArray[np.uint16],
-    words: Words,
+    words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
     """Fills words, lines and paragraphs of a document, and counts them and what their characters tell.
@@ -183,14 +183,14 @@ def find_words(
     is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
     words.lines[0] = words.paragraphs[0] = 0
     while at < size:
-        was_space, byte, width = is_space, text[place(begin + at)], 1
-        bits = wide(of_code_point[place(byte)])
+        was_space, byte, width = is_space, text[to_index(begin + at)], 1
+        bits = to_int64(of_code_point[to_index(byte)])
         if byte >= 0x80:
             bits, width = read_character(text, begin + at, of_code_point)
             high += width
             inside += width - 1
         is_space, is_letter = bits & SPACE, bits >> 1 & 1
-        starts[place(begun)], ends[place(ended)], characters[place(begun)] = at, at, seen
+        starts[to_index(begun)], ends[to_index(ended)], characters[to_index(begun)] = at, at, seen
         begun += was_space & ~is_space
         ended += is_space & ~was_space
         seen += is_space ^ 1
@@ -227,5 +227,5 @@ def find_words(
         counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], of_code_point)[0] >> 3 & 1
         if ends[last] - starts[last] >= 3:
             end = begin + ends[last]
-            tail = wide(text[end - 3]) << 16 | wide(text[end - 2]) << 8 | wide(text[end - 1])
+            tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
             counts[Count.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)

@@ -65,15 +65,15 @@ def repeated(text: str, rows: int) -> pa.StringArray:
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
 
 
-def column_of(values: NDArray[Any]) -> pa.Array:
+def to_array(values: NDArray[Any]) -> pa.Array:
     """Whole numbers or floats, shape (rows,), as a column that views them: what `numbers` takes back."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def table_of(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
+def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
     """Columns of one length by their names; those of NumPy are viewed."""
-    arrays = [column_of(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
+    arrays = [to_array(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
@@ -94,5 +94,5 @@ def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         buffers = mask(np.array([bool(value) for value in values], bool)).buffers()[1:]
     else:
         numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
-        buffers = column_of(numbers).buffers()[1:]
+        buffers = to_array(numbers).buffers()[1:]
     return pa.Array.from_buffers(kind, len(values), [valid, *buffers])

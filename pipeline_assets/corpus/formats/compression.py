@@ -95,7 +95,7 @@ BZIP2 = Codec("bzip2", lambda file: _framed(file, bz2.BZ2Decompressor))
 XZ = Codec("xz", lambda file: _framed(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
 
 
-def codec_of(head: bytes) -> Codec | None:
+def detect_codec(head: bytes) -> Codec | None:
     """The format of a file that begins with `head`, ten bytes or more where it has them; None where it is none."""
     if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):  # or a skippable frame
         return ZSTD

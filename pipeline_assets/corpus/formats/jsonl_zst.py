@@ -11,7 +11,7 @@ import zstandard
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed, whole_lines
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import hashed
+from pipeline_assets.spine.files import hash_while_reading
 from pipeline_assets.spine.staging import OutputFile
 
 SUFFIX = ".jsonl.zst"
@@ -66,7 +66,9 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
             has a frame too.
     """
     with open(path, "rb", buffering=0) as file:
-        yield from whole_lines(decompressed(hashed(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)
+        yield from whole_lines(
+            decompressed(hash_while_reading(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes
+        )
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import HeldFolder, held
+from pipeline_assets.spine.files import PinnedFolder, pin_folder
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
@@ -177,13 +177,13 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
     """
     folder = Path(folder)
     try:
-        with held(folder, _AGAIN) as opened:
+        with pin_folder(folder, _AGAIN) as opened:
             return _packed_set(opened, digest)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("there is no such folder", folder, "give the folder of a packed set") from None
 
 
-def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
+def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     folder = opened.path
     sealed = sealed_in(opened) if opened.size(FILE_NAME) is not None else None
     for name in (META, INPUT_IDS):
@@ -209,7 +209,7 @@ def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
     return PackedSet(folder, found, meta, input_ids, _index(opened), boundaries)
 
 
-def sealed_in(opened: HeldFolder) -> Manifest:
+def sealed_in(opened: PinnedFolder) -> Manifest:
     """The manifest of a folder, which has one. Raises InputError where a file that it names is missing, or has another
     size.
     """
@@ -223,7 +223,7 @@ def sealed_in(opened: HeldFolder) -> Manifest:
     return manifest
 
 
-def _index(opened: HeldFolder) -> bytes | mmap.mmap | None:
+def _index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
     size = opened.size(INDEX)
     if not size:  # no bytes can't be mapped
         return None if size is None else b""
@@ -261,7 +261,7 @@ def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
     return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())
 
 
-def _array(opened: HeldFolder, name: str) -> NDArray[Any]:
+def _array(opened: PinnedFolder, name: str) -> NDArray[Any]:
     """A view of an .npy file; `np.load` would open it by its path."""
     with opened.open(name) as file:
         header = read_npy_header(file, opened.path / name)

@@ -141,7 +141,7 @@ LOSS_MODES = {mode.rule: mode for mode in _MODES}
 _BARE: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
 
 
-def loss_mode_of(loss_mode: str | None, loss_rule: str | None) -> LossMode:
+def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """Which bodies of a row count: by its rule, or where it has none by the bare word of its mode.
 
     Args:

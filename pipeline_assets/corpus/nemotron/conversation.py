@@ -34,7 +34,7 @@ from pipeline_assets.corpus.nemotron.message_text import (
     unread_key,
 )
 from pipeline_assets.corpus.nemotron.sections import Domain, RowsRecipe
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog, read_log
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
 
@@ -52,12 +52,12 @@ def formalisation(row: Row) -> list[Message]:
     Raises:
         RowFault: `no_problem`, `no_formal_statement`.
     """
-    problem, statement = text_of(row.get("problem")), text_of(row.get("formal_statement"))
+    problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
     if problem is None:
         raise RowFault(RowReason.NO_PROBLEM, "the row has neither messages nor a problem")
     if statement is None:
         raise RowFault(RowReason.NO_FORMAL_STATEMENT, "the row has neither messages nor a formal statement")
-    header = text_of(row.get("lean_header"))
+    header = to_text(row.get("lean_header"))
     answer = statement if header is None else "\n\n".join((header.rstrip("\n"), statement))
     return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel="final")]
 
@@ -125,7 +125,7 @@ class OpenCalls:
             messages.append(
                 Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
             )
-            self._open(text_of(call.get("id")), name, arguments)
+            self._open(to_text(call.get("id")), name, arguments)
         return messages
 
     def expect(self, replies: Iterable[Row]) -> None:
@@ -143,7 +143,7 @@ class OpenCalls:
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claim(call_id, name)) is not None:
             self._claims[claim] -= 1
-        tool, matched = self._answered(content, text_of(call_id), name if isinstance(name, str) and name else None)
+        tool, matched = self._answered(content, to_text(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
     def _answered(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
@@ -163,7 +163,7 @@ class OpenCalls:
 
     def _claim(self, call_id: JsonValue, name: JsonValue) -> _Key | None:
         """Which call a reply names: by its id if there is one, else by its name."""
-        known = text_of(call_id)
+        known = to_text(call_id)
         if known is not None and known in self._last_of_id:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None

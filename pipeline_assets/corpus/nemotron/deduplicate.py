@@ -50,17 +50,25 @@ from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_fi
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 TEXTS = "texts"
 _UNKNOWN = -1.0
 _BATCH_ROWS = 1024
-_JUDGED = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
-_JUDGED += ["stats_completion_tokens", "stats_tool_calls"]
-_ASKED = ["id", "meta_domain", "meta_license", "meta_correctness", "meta_formal_statement", "source_file", "source_row"]
+_QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
+_QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls"]
+_TIE_COLUMNS = [
+    "id",
+    "meta_domain",
+    "meta_license",
+    "meta_correctness",
+    "meta_formal_statement",
+    "source_file",
+    "source_row",
+]
 Row = dict[str, object]
 
 
@@ -122,8 +130,8 @@ def gather_prompts(
         earlier: prompts of splits whose texts count as there before.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    judged = list(run_stage("judge", functools.partial(judge_rows, rules=rules), shards, building, settings))
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
+    judged = list(run_stage("judge", functools.partial(evaluate_rows, rules=rules), shards, building, settings))
     before = [
         one.path(file.path)
         for one in earlier
@@ -143,15 +151,15 @@ def gather_prompts(
     dropped = gather_lines(building, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
-    return BuildResult(files, {"ledger": Ledger.of(counts).to_json(), "documents": counts["documents"]}, {})
+    return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), "documents": counts["documents"]}, {})
 
 
-def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:
+def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
     """Hashes of the texts of the rows that pass, as `document` has ids. Counts: `passing`."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
-        for batch in _batches(shard.file, ["text", *_JUDGED]):
+        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS]):
             texts = [row["text"] for row in batch if dropped_by(row, rules) is None]
             ids.add(without_system(str(text), prefixes) for text in texts)
             passing += len(texts)
@@ -159,7 +167,7 @@ def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: 
 
 
 def write_prompts(
-    shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules, zstd_level: int
+    shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules, zstd_level: int
 ) -> Receipt:
     """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
@@ -169,7 +177,7 @@ def write_prompts(
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for batch in _batches(shard.file, ["text", *_JUDGED, *_ASKED]):
+        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_TIE_COLUMNS]):
             kept: list[Document] = []
             for row in batch:
                 because = dropped_by(row, rules)
@@ -225,17 +233,17 @@ def _document(row: Row, split: str) -> Document:
     correctness = row["meta_correctness"]
     columns = {CORRECTNESS: _UNKNOWN if correctness is None else correctness}
     return Document(
-        text=prompt_of(row).replace("\0", ""),
+        text=extract_prompt(row).replace("\0", ""),
         source=split,
         domain=str(row["meta_domain"]),
         doc_id=f"{split}/{row['id']}",
         license_tag=str(row["meta_license"] or "unknown"),
         created_at="",
-        meta=Meta.of(str(row["source_file"]), int(str(row["source_row"])), columns),
+        meta=Meta.from_mapping(str(row["source_file"]), int(str(row["source_row"])), columns),
     )
 
 
-def prompt_of(row: Row) -> str:
+def extract_prompt(row: Row) -> str:
     """What is asked: the statement of a proof, else all that the user says; where that is nothing, the whole text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
@@ -259,7 +267,7 @@ class _Shard:
     name: str
     path: str
     file: Path
-    gone: Path
+    dropped: Path
     refused: Path
     decided: Path
     rows: int = 0  # a file is read whole
@@ -295,14 +303,14 @@ def deduplicate_split(
     shards = [
         _Shard(name, path, rows.path(path), gone[name], refused[name], decided[name]) for path, name in names.items()
     ]
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
     work = functools.partial(deduplicate_rows, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, building, settings))
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(receipts)
     told = {name: counts[name] for name in ("documents", *_SUMS, _NEAR)}
     files = [*(receipt.files[0] for receipt in receipts), dropped]
-    return BuildResult(files, {"ledger": Ledger.of(counts).to_json(), **told}, {})
+    return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **told}, {})
 
 
 def _number(shard: str) -> str:
@@ -335,7 +343,7 @@ def _by_shard(
     return paths
 
 
-def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, drops: bool) -> Receipt:
+def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
     """Files: the rows, those that went. Counts: `rows`, `documents`, `dropped/<reason>`, `near_duplicate` (also those
     that are tagged alone), `tokens`, `completion_tokens`.
     """
@@ -374,7 +382,7 @@ def _findings(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
     """Of each row of a file, in order, without end: that it went, that its prompt is refused, that this is a duplicate;
     None where nothing is found. Prompts are counted without the rows that went, decisions without those refused too.
     """
-    gone = {one.shard_row: one for one in read_structs(shard.gone, DroppedRow)}
+    gone = {one.shard_row: one for one in read_structs(shard.dropped, DroppedRow)}
     refused = {one.row: one for one in read_structs(shard.refused, Reject)}
     decided = {one.row: one for one in read_structs(shard.decided, Decision)}
     prompts, compared = itertools.count(), itertools.count()

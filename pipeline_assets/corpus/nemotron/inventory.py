@@ -12,19 +12,19 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add
-from pipeline_assets.corpus.nemotron.splits import format_of
+from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
@@ -89,7 +89,7 @@ def _percent(fraction: str) -> str:
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 4)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
-INVENTORY_FILE: OwnFile[dict[str, Any]] = OwnFile("inventory", 256 << 20, REBUILD, dict[str, Any])
+INVENTORY_FILE: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
 
@@ -111,7 +111,7 @@ def take_inventory(
         if max_rows is None
         else source_rows.plan_sample(files, max_rows)
     )
-    settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
+    settings = limit_workers(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(_STAGE, take_census, shards, building, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
@@ -134,7 +134,7 @@ def take_inventory(
     )
 
 
-def take_census(shard: source_rows.RowShard, window: Window, folder: BuildFolder) -> Receipt:
+def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
     """One shard, counted; its tally is a note of the receipt, its rejects are a file.
 
     Args:
@@ -163,7 +163,7 @@ def _inventory(
     read = counts.get("in", 0)
     footers = []
     for file in files:
-        if format_of(file.name) == "parquet":
+        if detect_format(file.name) == "parquet":
             metadata = read_local_footer(file)
             schema = {field.name: str(field.type) for field in metadata.schema.to_arrow_schema()}
             footers.append({"path": file.name, "rows": metadata.num_rows, "schema": schema})
@@ -175,7 +175,7 @@ def _inventory(
         "dataset": pin.recipe["dataset"],
         "split": pin.recipe["split"],
         "revision": pin.recipe.get("revision"),
-        "format": format_of(files[0].name),
+        "format": detect_format(files[0].name),
         "found_by": pin.decisions["found_by"],
         "left_out": list(pin.decisions["left_out"]),
         "scan": {"kind": "full" if max_rows is None else "sample", "max_rows": max_rows, "rows_read": read},
@@ -183,7 +183,7 @@ def _inventory(
         "bytes": sum(file.bytes for file in files),
         "rows": all_rows,
         "rows_counted": rows,
-        "rejected": Ledger.of(counts).rejected,
+        "rejected": Ledger.from_counts(counts).rejected,
         "columns": _columns(columns, rows),
         "optional_columns": sorted(name for name, types in columns.items() if _present(types) < rows),
         "metadata": _columns(tally.get("metadata", {}), rows),

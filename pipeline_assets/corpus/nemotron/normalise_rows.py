@@ -51,8 +51,8 @@ from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checke
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
 from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
-from pipeline_assets.spine.usage import no_cycles
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.usage import pause_gc
 
 logger = logging.getLogger("corpusmill")
 
@@ -251,7 +251,7 @@ _CHANNELS = "quality_known_channels"
 def normalise_shard(
     shard: RowShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     origin: RowOrigin,
     settings: RowsRecipe,
     driver: Driver,
@@ -282,7 +282,7 @@ def normalise_shard(
     rejects_name, dropped_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
     tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
     with (
-        no_cycles(),
+        pause_gc(),
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):

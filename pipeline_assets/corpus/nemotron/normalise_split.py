@@ -41,7 +41,7 @@ from pipeline_assets.corpus.nemotron.sections import Domain, RowOrigin, RowsReci
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.lines import reject_words
+from pipeline_assets.corpus.readers.lines import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -50,18 +50,18 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
+from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.stage import Task, Window, do
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # of lines, about
 
 
-def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
+def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Where the rows of a split come from, but for their file.
 
     Args:
@@ -111,10 +111,10 @@ def _normalise(
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
     warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
-    settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
+    settings = limit_workers(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = bounded(total_counts(receipts))
-    _check(building, receipts, counts, rules, reject_words(files))
+    _check(building, receipts, counts, rules, reject_formatter(files))
     outputs = [
         *_publish(building, receipts, origin.split, settings),
         _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
@@ -127,7 +127,7 @@ def _normalise(
     decisions = {"template": str(rules.template), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
-        counts={"ledger": Ledger.of(counts).to_json(), **told, **by_name},
+        counts={"ledger": Ledger.from_counts(counts).to_json(), **told, **by_name},
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
@@ -139,16 +139,20 @@ def _below(counts: Mapping[str, int], kind: str) -> dict[str, int]:
 
 
 def _check(
-    building: StagingDir, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: RowsRecipe, words: Words
+    building: StagingDir,
+    receipts: Sequence[Receipt],
+    counts: Mapping[str, int],
+    rules: RowsRecipe,
+    words: RejectFormatter,
 ) -> None:
-    rejected = Ledger.of(counts).all_rejected
+    rejected = Ledger.from_counts(counts).total_rejected
     rows = counts.get("rows", 0)
     check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target, words)
     if rules.max_rows is not None and not rows:
         raise empty_sample(rules.max_rows, building.target)
     if not counts.get("documents"):
         gone = [read_structs(building.path(receipt.files[4].path), Reject) for receipt in receipts]
-        reasons, shown = reasons_of(itertools.chain(read_rejects(building, receipts), *gone), words)
+        reasons, shown = summarize_reasons(itertools.chain(read_rejects(building, receipts), *gone), words)
         what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
         what = what if rows else "there is no row in its files"
         raise InputError(what, building.target, "look at those rows, or leave the split out")
@@ -165,12 +169,12 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, sett
         if of_shard is not None
     ]
     warm_up = functools.partial(importlib.import_module, __name__)
-    rewritten = run_stage("number_ids", do, again, building, settings, warm_up) if again else ()
+    rewritten = run_stage("number_ids", run_task, again, building, settings, warm_up) if again else ()
     outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
     return [outputs.get(final) or file.linked(final, building) for file, final in zip(files, finals, strict=True)]
 
 
-def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: BuildFolder) -> Receipt:
+def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
     with (
         open_parquet(path) as file,

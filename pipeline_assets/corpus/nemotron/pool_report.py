@@ -19,18 +19,18 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.arrow_columns import mask
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.pools import purpose_of
+from pipeline_assets.corpus.nemotron.pools import pool_purpose
 from pipeline_assets.corpus.nemotron.row_census import add
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.stage import Task, Window, do
-from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
 _UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
@@ -94,7 +94,7 @@ class PoolReport(msgspec.Struct, frozen=True):
     datasets: dict[str, Pools]
 
 
-_REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, PoolReport)
+_REPORT_FILE = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
@@ -135,7 +135,7 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
     tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
     warm_up = functools.partial(importlib.import_module, __name__)
-    receipts = run_stage("count", do, tasks, building, settings_for(building, settings, sizes), warm_up)
+    receipts = run_stage("count", run_task, tasks, building, limit_workers(building, settings, sizes), warm_up)
     found: dict[str, dict[str, Any]] = {
         name: {"ledger": pools.manifest.identity.ledger.to_json(), **dict.fromkeys(_SIZES, 0), "pools": {}}
         for name, pools in datasets.items()
@@ -164,11 +164,11 @@ def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
-            files.setdefault(Path(file.path).name, {})[purpose_of(file.path)] = pools.path(file.path)
+            files.setdefault(Path(file.path).name, {})[pool_purpose(file.path)] = pools.path(file.path)
         yield from ((dataset, name, files[name]) for name in sorted(files))
 
 
-def count_bucket(files: Mapping[str, Path], window: Window, folder: BuildFolder) -> Receipt:
+def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
     """What pools have in a bucket: a tally in the notes, shaped as `Pools` is."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}

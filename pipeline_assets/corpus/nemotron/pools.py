@@ -21,25 +21,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, utf8_strings
+from pipeline_assets.corpus.formats.arrow_columns import mask, to_array, utf8_strings
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.schema import (
     SCHEMA,
     PoolsRecipe,
     capability_pool,
-    condition_of,
     data_files,
-    rows_that_hold,
+    matching_rows,
+    parse_condition,
     select_columns,
 )
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import Ledger, dropped_key
-from pipeline_assets.spine.stage import Task, Window, do, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.stage import Task, Window, grouped_by_size, run_task
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,9 +70,9 @@ def build_pools(
     """
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
     pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
-    settings = settings_for(building, settings, [file.stat().st_size for _, file in files])
+    settings = limit_workers(building, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from where it runs, and polars' threads would be lost there.
-    run = run_stages(do, settings, functools.partial(importlib.import_module, __name__))
+    run = run_stages(run_task, settings, functools.partial(importlib.import_module, __name__))
     buckets = {split: _buckets(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
@@ -91,12 +91,12 @@ def build_pools(
     written = [file for receipt in run("pools", tasks, building) for file in receipt.files]
     rows: Counter[str] = Counter()
     for file in written:
-        rows[purpose_of(file.path)] += file.rows
-    silent = {name: _why_empty(name, recipe, counts) for name in recipe.rules if not rows[name]}
+        rows[pool_purpose(file.path)] += file.rows
+    silent = {name: _empty_reason(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
         files=sorted(written, key=lambda file: file.path),
         counts={
-            "ledger": Ledger.of(+counts).to_json(),
+            "ledger": Ledger.from_counts(+counts).to_json(),
             "documents": counts["documents"],
             "tokens": counts["tokens"],
             "pools": dict(sorted(rows.items())),
@@ -109,7 +109,7 @@ def build_pools(
     )
 
 
-def purpose_of(path: str) -> str:
+def pool_purpose(path: str) -> str:
     """The pool that a file is of."""
     return path.partition("/")[0].removeprefix(POOLS)
 
@@ -126,9 +126,9 @@ def _buckets(rows: Artifact) -> int:
     return 1 << (plain // _BUCKET_BYTES).bit_length()
 
 
-def _why_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
+def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
     """Of a pool without rows: that its columns say nothing here, or of how many rows each condition holds."""
-    columns = {column for condition in recipe.rules[name] for column in condition_of(condition).meta.root_names()}
+    columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
     return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[name]}
@@ -149,7 +149,7 @@ def spill_rows(
     pools: Sequence[str],
     recipe: PoolsRecipe,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
 ) -> Receipt:
     """Write the rows that are in some pool, and in which, as work files with a row group for each bucket.
 
@@ -161,7 +161,7 @@ def spill_rows(
     for tables in grouped_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
-        table = table.take(column_of(np.argsort(numbers, kind="stable")))
+        table = table.take(to_array(np.argsort(numbers, kind="stable")))
         name, sizes = f"{WORK}/spilled/{file.stem}-{len(files):05d}", np.bincount(numbers, minlength=buckets)
         with ParquetOutput(folder.path(name), table.schema, table.num_rows, use_dictionary=False) as output:
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
@@ -206,7 +206,7 @@ def _chosen(
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
     """Return in which pools each row is, shape (rows, pools); counted as `spill_rows` has it."""
-    holds = {one: rows_that_hold(frame, one) for conditions in recipe.rules.values() for one in conditions}
+    holds = {one: matching_rows(frame, one) for conditions in recipe.rules.values() for one in conditions}
     targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for place, pool in enumerate(pools):
@@ -260,7 +260,7 @@ def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
 
 
 def write_pools(
-    split: str, bucket: int, of: int, paths: Sequence[Path], pools: Sequence[str], window: Window, folder: BuildFolder
+    split: str, bucket: int, of: int, paths: Sequence[Path], pools: Sequence[str], window: Window, folder: StagingView
 ) -> Receipt:
     """A file for each pool that has rows of a bucket of a split, by their ids.
 
@@ -282,7 +282,7 @@ def write_pools(
         if len(rows):
             name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{of:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
-                output.write(table.take(column_of(rows)))
+                output.write(table.take(to_array(rows)))
             files.append(output.output(name))
     return Receipt(files, {})
 

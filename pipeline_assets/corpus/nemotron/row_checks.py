@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of
+from pipeline_assets.corpus.formats.arrow_columns import to_array
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
@@ -47,7 +47,7 @@ def encoding_faults(
     Args:
         rows: the sample; tiktoken is several times slower than the rest.
     """
-    sample = batch.take(column_of(np.array(rows, np.int64))).to_pylist()
+    sample = batch.take(to_array(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
         if not values["quality_valid_harmony"]:
             continue

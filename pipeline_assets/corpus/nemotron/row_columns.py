@@ -25,7 +25,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText, proof_task
 from pipeline_assets.corpus.nemotron.sections import Domain, RowsRecipe
-from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, to_text
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
 from pipeline_assets.corpus.readers.columns import is_nested_within
@@ -41,7 +41,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     A uuid that ends in `#` and digits counts as none, though it is hashed too: it could be that of a numbered repeat.
     What a row has not takes no part, however the row was read (see `has_value`).
     """
-    uuid = text_of(row.get("uuid"))
+    uuid = to_text(row.get("uuid"))
     if uuid is not None and is_its_id(uuid):
         return uuid
     columns = _identity({column: row.get(column) for column in _IDENTITY})
@@ -73,7 +73,7 @@ class _Attempts(NamedTuple):
     passed: int | None
 
 
-def correctness_of(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
+def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the columns of what the conditions say together; each is null where no attempt tells it.
 
     A condition says nothing whose count is 0, or which contradicts itself (more right than attempted, no numbers). If
@@ -161,8 +161,8 @@ def row_metadata(
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
         **row_correctness(row),
-        **{f"meta_{column}": text_of(row.get(column)) for column in texts},
-        "meta_difficulty_bin": difficulty_bin_of(row, split),
+        **{f"meta_{column}": to_text(row.get(column)) for column in texts},
+        "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
         "meta_tags": _tags(row, conversation),
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
@@ -172,7 +172,7 @@ def row_metadata(
     }
 
 
-def difficulty_bin_of(row: Row, split: str) -> str | None:
+def difficulty_bin(row: Row, split: str) -> str | None:
     """`low`, `medium` or `high`: as the row says in `difficulty_bin` or `difficulty`; else the word with which the name
     of its split begins, as those of Math-v2 do (`high_part00`); null where neither says one.
     """
@@ -187,7 +187,7 @@ def row_correctness(row: Row) -> dict[str, object]:
         with suppress(msgspec.DecodeError, RecursionError):
             metadata = msgspec.json.decode(metadata)
             metadata = metadata if is_nested_within(metadata) else None
-    return correctness_of(metadata if isinstance(metadata, dict) else {})
+    return read_correctness(metadata if isinstance(metadata, dict) else {})
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
@@ -207,7 +207,7 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
 def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
     read = _READ - {"messages"} if has_value(row.get("text")) else _READ
-    uuid = text_of(row.get("uuid"))
+    uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_its_id(uuid):
         read -= {"uuid"}
     others = {
@@ -221,7 +221,7 @@ def _source_json(row: Row, settings: RowsRecipe) -> str | None:
 def _texts(value: JsonValue) -> list[str]:
     """A column that should be a list of texts; one that is no list is a list of one."""
     values = value if isinstance(value, list) else [value]
-    return [text for text in map(text_of, values) if text is not None]
+    return [text for text in map(to_text, values) if text is not None]
 
 
 GRAM_TOKENS = 16
@@ -293,7 +293,7 @@ def row_quality(
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,
         "quality_similarity": None,
-        "quality_length": length_of(len(encoded.ids)),
+        "quality_length": length_bin(len(encoded.ids)),
         "quality_repetition": repeated_fraction(encoded.ids),
         "quality_empty_messages": sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
         "quality_known_channels": has_known_channels(text.parsed),
@@ -302,6 +302,6 @@ def row_quality(
     }
 
 
-def length_of(tokens: int) -> Literal["short", "normal", "long"]:
+def length_bin(tokens: int) -> Literal["short", "normal", "long"]:
     """Return the length of a text of so many tokens as a word."""
     return "short" if tokens < 128 else "long" if tokens > 16_384 else "normal"

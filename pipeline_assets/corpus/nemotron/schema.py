@@ -18,7 +18,7 @@ from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Name, RecipePart
+from pipeline_assets.spine.section import Name, RecipeSection
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,11 +119,11 @@ def data_files(shards: Artifact) -> list[str]:
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
 CAPABILITY = "capability"  # of which pools by capability are named
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
-_UNFIT = re.compile(r"[^a-z0-9]+")
+_INVALID = re.compile(r"[^a-z0-9]+")
 
 
 def _is_condition(condition: str) -> str:
-    condition_of(condition)
+    parse_condition(condition)
     return condition
 
 
@@ -143,7 +143,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class SealedPools(RecipePart):
+class SealedPools(RecipeSection):
     """Candidate pools of a dataset that another recipe sealed.
 
     Attributes:
@@ -157,12 +157,12 @@ class SealedPools(RecipePart):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-class PoolsRecipe(RecipePart):
+class PoolsRecipe(RecipeSection):
     """The pools of a dataset. A row may be in several.
 
     Attributes:
         rules: conditions by purpose, all of which hold of the rows of its pool: SQL over the columns of a row, see
-            `condition_of`.
+            `parse_condition`.
         by_capability: whether rows that say what they are meant to teach are in a pool of that, `capability_<target>`.
         refuse_licences: tags of which no row is in any pool; a row that says none is `unknown`.
     """
@@ -175,7 +175,7 @@ class PoolsRecipe(RecipePart):
     @classmethod
     def _name_folders(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for purpose in rules:
-            refuse_unfit_name(purpose)
+            raise_if_invalid_name(purpose)
             if purpose.startswith(f"{CAPABILITY}_"):
                 raise ValueError(f"{purpose!r} is the name of a pool by capability: give it another")
         return rules
@@ -188,11 +188,11 @@ class PoolsRecipe(RecipePart):
     @property
     def columns(self) -> list[str]:
         """Columns that the conditions ask."""
-        conditions = (condition_of(one) for conditions in self.rules.values() for one in conditions)
+        conditions = (parse_condition(one) for conditions in self.rules.values() for one in conditions)
         return sorted({column for condition in conditions for column in condition.meta.root_names()})
 
 
-def refuse_unfit_name(purpose: str) -> None:
+def raise_if_invalid_name(purpose: str) -> None:
     """
     Raises:
         ValueError: a name can't be that of a folder and of a config.
@@ -202,7 +202,7 @@ def refuse_unfit_name(purpose: str) -> None:
 
 
 @functools.cache
-def condition_of(condition: str) -> "pl.Expr":
+def parse_condition(condition: str) -> "pl.Expr":
     """A condition on a row, from its SQL.
 
     Raises:
@@ -230,12 +230,14 @@ def _one_row() -> "pl.DataFrame":
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
 
 
-def rows_that_hold(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
+def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     """Return the rows that a condition holds of, shape (rows,); not those where it can't be told."""
-    holds: NDArray[np.bool_] = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"].to_numpy()
+    holds: NDArray[np.bool_] = frame.select(parse_condition(condition).fill_null(False).alias("holds"))[
+        "holds"
+    ].to_numpy()
     return holds
 
 
 def capability_pool(target: str) -> str:
     """The pool of the rows that are meant to teach something."""
-    return f"{CAPABILITY}_{_UNFIT.sub('_', target.lower()).strip('_')}"
+    return f"{CAPABILITY}_{_INVALID.sub('_', target.lower()).strip('_')}"

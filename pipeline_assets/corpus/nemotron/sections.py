@@ -13,12 +13,12 @@ from pipeline_assets.corpus.harmony.encode import RENDERERS, AssistantAll, Assis
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
-from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_name, partition_key
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import COMMIT_PATTERN, Misfit, Option, RecipePart, Share
+from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeError, RecipeSection, Share
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
 Effort = Literal["low", "medium", "high"]
@@ -73,7 +73,7 @@ SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
 _LOSS = Option("The completion: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
-class AssistantAllLoss(RecipePart):
+class AssistantAllLoss(RecipeSection):
     """See `AssistantAll`."""
 
     mode: Annotated[Literal["assistant_all"], _LOSS] = "assistant_all"
@@ -81,13 +81,13 @@ class AssistantAllLoss(RecipePart):
     calls: bool = True
 
 
-class AssistantLastLoss(RecipePart):
+class AssistantLastLoss(RecipeSection):
     """See `AssistantLast`."""
 
     mode: Annotated[Literal["assistant_last"], _LOSS]
 
 
-class SystemMessage(RecipePart):
+class SystemMessage(RecipeSection):
     """The system message before each rendered conversation; null leaves its line out. See `SystemContent`."""
 
     model_identity: str | None = GPT_OSS_SYSTEM.model_identity
@@ -98,7 +98,7 @@ class SystemMessage(RecipePart):
     channel_required: bool = GPT_OSS_SYSTEM.channel_required
 
 
-class RowsRecipe(RecipePart):
+class RowsRecipe(RecipeSection):
     """How rows become texts and files.
 
     Attributes:
@@ -194,7 +194,7 @@ CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-class DatasetSection(RecipePart):
+class DatasetSection(RecipeSection):
     """One dataset: of a hub, at a commit, or a folder here of the same layout.
 
     Attributes:
@@ -259,7 +259,7 @@ class DatasetSection(RecipePart):
         effort = self.reasoning_effort.get(split)
         return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
 
-    def unsaid_efforts(self, otherwise: Effort | None) -> str | None:
+    def effort_warnings(self, otherwise: Effort | None) -> str | None:
         """A line on splits whose effort isn't said, though their names say another, or that of other splits is said.
 
         Args:
@@ -280,7 +280,7 @@ def known_domain(dataset: str) -> Domain | None:
     return known.get(dataset_key(dataset))
 
 
-class Scan(RecipePart):
+class Scan(RecipeSection):
     """How much of each split the inventory reads.
 
     Attributes:
@@ -292,7 +292,7 @@ class Scan(RecipePart):
     )
 
 
-class HubLayout(RecipePart):
+class HubLayout(RecipeSection):
     """Splits of a dataset in one folder, as a hub has them.
 
     Attributes:
@@ -302,7 +302,7 @@ class HubLayout(RecipePart):
     readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme")] = False
 
 
-class DeduplicateRecipe(RecipePart):
+class DeduplicateRecipe(RecipeSection):
     """Which normalised rows go, or are tagged as duplicates.
 
     Attributes:
@@ -317,19 +317,19 @@ class DeduplicateRecipe(RecipePart):
     near: NearRecipe | None = NearRecipe.model_validate({})
     near_duplicates: Literal["tag", "drop"] = "tag"
 
-    def scope_of(self, split: str) -> str | None:
+    def split_scope(self, split: str) -> str | None:
         """The partition of all whose rows are compared with those of one; None where there is but one."""
-        return {"split": split, "dataset": dataset_of(split), "all": None}[self.scope]
+        return {"split": split, "dataset": dataset_name(split), "all": None}[self.scope]
 
-    def of_prompts(self) -> dict[str, Any] | None:
+    def by_prompt(self) -> dict[str, Any] | None:
         """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
         if self.near is None:
             return None
         order = {"selection": "quality", "quality_column": CORRECTNESS}
-        return DedupRecipe.of({"near": self.near.content(), **order}, "deduplicate").content()
+        return DedupRecipe.from_mapping({"near": self.near.content(), **order}, "deduplicate").content()
 
 
-class PublishRecipe(RecipePart):
+class PublishRecipe(RecipeSection):
     """The pools of each dataset as a dataset of a hub.
 
     Attributes:
@@ -342,12 +342,12 @@ class PublishRecipe(RecipePart):
     private: bool = True
     allow_unknown_licences: bool = False
 
-    def content_of(self, dataset: str) -> dict[str, Any]:
+    def recipe_content(self, dataset: str) -> dict[str, Any]:
         """The same of one dataset, by the name of its folder."""
         return self.content() | {"repo": self.repo.replace("{dataset}", dataset)}
 
 
-def remarks_on(
+def recipe_warnings(
     datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
 ) -> Iterator[str]:
     """What to know before a recipe is built: splits whose system messages may say another effort than they were
@@ -356,41 +356,41 @@ def remarks_on(
     """
     if rows is not None and rows.system is not None:
         asked = [one for one in datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
-        yield from filter(None, (one.unsaid_efforts(rows.system.reasoning_effort) for one in asked))
+        yield from filter(None, (one.effort_warnings(rows.system.reasoning_effort) for one in asked))
     if publish is not None and not os.environ.get("HF_TOKEN"):
         yield f"HF_TOKEN isn't set: all is built but what is published as {publish.repo}"
 
 
-def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
+def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Sections of a recipe, as it was read, that lack another one, or can't be as they are."""
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
         fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
-        yield Misfit((), "it asks for nothing", fix)
+        yield RecipeError((), "it asks for nothing", fix)
     for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
         if recipe.get(key) is not None and not has_rows:
-            yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
+            yield RecipeError((key,), f"`{key}` {what} normalised rows", "add `rows`")
     for key, what in (("pools", "are of rows that stay"), ("decontamination", "decides which rows stay")):
         if recipe.get(key) is not None and recipe.get("deduplicate") is None:
-            yield Misfit((key,), f"`{key}` {what}", "add `deduplicate`, `{}` is enough")
+            yield RecipeError((key,), f"`{key}` {what}", "add `deduplicate`, `{}` is enough")
     if recipe.get("publish") is not None and recipe.get("pools") is None:
-        yield Misfit(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
+        yield RecipeError(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
     if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:
         fix = "add `pools`, `{}` is enough; or leave out `rows`, if the datasets are pools"
-        yield Misfit(("scoring",), "`scoring` is of pools", fix)
+        yield RecipeError(("scoring",), "`scoring` is of pools", fix)
     if recipe.get("subsets") is not None and recipe.get("scoring") is None:
-        yield Misfit(("subsets",), "`subsets` are chosen by scores", "add `scoring`")
+        yield RecipeError(("subsets",), "`subsets` are chosen by scores", "add `scoring`")
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "write {dataset} in it, such as owner/{dataset}-pools"
-        yield Misfit(("publish", "repo"), "all datasets would be one repo", fix)
+        yield RecipeError(("publish", "repo"), "all datasets would be one repo", fix)
     if section_at(recipe, "decontamination").get("action") == "cut":
         what, fix = "a row goes as a whole, nothing is cut out of it", "write `drop`, without the section `cut`"
-        yield Misfit(("decontamination", "action"), what, fix)
-    yield from _dataset_misfits(recipe, has_rows, has_layout)
+        yield RecipeError(("decontamination", "action"), what, fix)
+    yield from _check_datasets(recipe, has_rows, has_layout)
 
 
-def _dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[Misfit]:
+def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
     """Datasets that are there twice, or lack what their rows need."""
     earlier = set[str]()
     for position, section in sections_at(recipe, "datasets"):
@@ -401,10 +401,10 @@ def _dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool
         for key in (*named, *(partition_key(dataset, split) for split in splits)):
             if key in earlier:
                 fix = "`hf_layout` needs it once" if key in named else "name each split once"
-                yield Misfit((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
+                yield RecipeError((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
             earlier.add(key)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
-            yield Misfit(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
+            yield RecipeError(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
         if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:
             what = f"`reasoning_effort` of {dataset} is told in a system message"
-            yield Misfit((*place, "reasoning_effort"), what, "leave out `system: null`")
+            yield RecipeError((*place, "reasoning_effort"), what, "leave out `system: null`")

@@ -32,11 +32,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
-from pipeline_assets.corpus.nemotron.splits import format_of
+from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges, open_source
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import grouped_by_size
@@ -64,7 +64,7 @@ def canonical_text(value: JsonValue) -> str:
         return _encode(finite(value))
 
 
-def text_of(value: JsonValue) -> str | None:
+def to_text(value: JsonValue) -> str | None:
     """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
     if not has_value(value):
         return None
@@ -117,7 +117,7 @@ class ParquetRows:
     is_shallow: bool
 
     @classmethod
-    def of(cls, schema: pa.Schema) -> "ParquetRows":
+    def for_schema(cls, schema: pa.Schema) -> "ParquetRows":
         """Rows of this schema."""
         with_objects = tuple(
             field.name
@@ -141,7 +141,7 @@ def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
     found = {}
     for name, file in files.items():
         with open_source(file) as opened:
-            found[name] = ParquetRows.of(pq.read_schema(opened))
+            found[name] = ParquetRows.for_schema(pq.read_schema(opened))
     return found
 
 
@@ -323,12 +323,12 @@ def _shown(line: bytes) -> str:
 
 
 def _pieces(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
-    is_parquet = format_of(file.name) == "parquet"
+    is_parquet = detect_format(file.name) == "parquet"
     if not is_parquet:
         with open_source(file) as opened:
             if opened.read(4) == b"PAR1":
                 raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
-        return byte_ranges(file, piece_bytes)
+        return byte_value_ranges(file, piece_bytes)
     return row_group_runs(file, None, piece_bytes)
 
 

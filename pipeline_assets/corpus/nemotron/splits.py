@@ -26,12 +26,12 @@ from typing import Literal
 from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
 from pipeline_assets.spine.errors import InputError, UsageError
 
-_UNFIT_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
+_INVALID_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
 
 
 def dataset_key(dataset: str) -> str:
     """How partitions and folders call a dataset: its name without the owner, in lower case."""
-    return _UNFIT_IN_KEYS.sub("-", dataset.rpartition("/")[2].lower()).strip("-.")
+    return _INVALID_IN_KEYS.sub("-", dataset.rpartition("/")[2].lower()).strip("-.")
 
 
 def partition_key(dataset: str, split: str) -> str:
@@ -39,7 +39,7 @@ def partition_key(dataset: str, split: str) -> str:
     return f"{dataset_key(dataset)}/{split}"
 
 
-def dataset_of(partition: str) -> str:
+def dataset_name(partition: str) -> str:
     """How the dataset of a split is called."""
     return partition.partition("/")[0]
 
@@ -49,7 +49,7 @@ _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART = re.compile(r"part_(\d+)$")
-_UNFIT = re.compile(r"[^\w-]+")
+_INVALID = re.compile(r"[^\w-]+")
 DEFAULT_CONFIG = "default"  # what a hub calls the config of a dataset that has one
 
 
@@ -73,7 +73,7 @@ class SplitFiles:
     config: str | None = None
 
 
-def format_of(path: str) -> Format | None:
+def detect_format(path: str) -> Format | None:
     """By the end of the name, compressed or not; None for what holds no rows."""
     name = _uncompressed(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
@@ -121,10 +121,10 @@ def files_of_split(
         return found[split]
     if not found:
         raise UsageError("it has no JSON lines and no Parquet", where, "give a dataset of rows, or `files` in a recipe")
-    raise no_such_split(split, list(found), where)
+    raise unknown_split_error(split, list(found), where)
 
 
-def no_such_split(split: str, there: Sequence[str], where: object) -> UsageError:
+def unknown_split_error(split: str, there: Sequence[str], where: object) -> UsageError:
     """What to say of a split that isn't there: the nearest one, else all."""
     nearest = difflib.get_close_matches(split, there, n=1, cutoff=0.5)
     fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(there)}"
@@ -137,7 +137,7 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], whose: str, wh
     Raises:
         InputError: there is none, or it is no pattern.
     """
-    files = sorted(path for path in matching_paths(paths, patterns, where) if format_of(path) is not None)
+    files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
         what = f"{whose} is in {', '.join(patterns)}, and there is no file of JSON lines or Parquet of that name"
         raise InputError(what, where, "pin another commit, or say in the recipe which `files` the split has")
@@ -149,7 +149,7 @@ def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:
-        kind = format_of(path)
+        kind = detect_format(path)
         if kind is None:
             continue
         split = split_of_name(path)
@@ -163,7 +163,7 @@ def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 def _splits_of_card(configs: Sequence[Config], there: Sequence[str], where: str) -> dict[str, SplitFiles]:
     """Return every split of every config, by its name here."""
     beside: dict[str, list[str]] = {}
-    for path in filter(format_of, there):
+    for path in filter(detect_format, there):
         beside.setdefault(split_of_name(path), []).append(path)
     of_configs = [(config, _files_of_config(config, there, where)) for config in configs]
     times = Counter(split for _, files in of_configs for split in files)
@@ -202,7 +202,7 @@ def _chosen(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], beside: Sequence[str]
 ) -> SplitFiles:
     """Rule 3; `beside` are files that have the split's name, whether or not they were found."""
-    lines = [path for path in files if format_of(path) == "jsonl"]
+    lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *beside} - set(chosen)))
     return SplitFiles(split, tuple(chosen), "jsonl" if lines else "parquet", found_by, left_out)
@@ -215,7 +215,7 @@ def _stem(path: str) -> str:
 
 
 def _split_name(stem: str) -> str:
-    return _PART.sub(r"part\1", _UNFIT.sub("_", stem))
+    return _PART.sub(r"part\1", _INVALID.sub("_", stem))
 
 
 def _uncompressed(name: str) -> str:

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.converted_shards import (
     publish,
     read_rejects,
 )
-from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, moment_of
+from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, parse_moment
 from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels, another_column
@@ -32,7 +32,7 @@ from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import THE_RECIPE
-from pipeline_assets.spine.ledger import Reject, Words, check_rejects, dropped_key
+from pipeline_assets.spine.ledger import Reject, RejectFormatter, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import FILE_NAME, StageVersion
 from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
@@ -97,8 +97,8 @@ class RowMap:
             domain=self._domain,
             doc_id=doc_id or self._derive_id(text),
             license_tag=license_tag,
-            created_at=moment_of(created_at),
-            meta=Meta.of(self._file_name, place, row, evidence),
+            created_at=parse_moment(created_at),
+            meta=Meta.from_mapping(self._file_name, place, row, evidence),
         )
 
     def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
@@ -238,7 +238,7 @@ class Converted:
     decisions: Mapping[str, Any]
     is_expected: Callable[[Reject], bool] = lambda reject: False
     uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    words: Words = numbered_words
+    words: RejectFormatter = numbered_words
 
 
 def convert_shards(
@@ -249,7 +249,7 @@ def convert_shards(
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
-def finish(
+def finish_source(
     building: StagingDir,
     converted: Converted,
     max_reject_fraction: str,

@@ -16,8 +16,8 @@ from typing import Any
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
-from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
-from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_of
+from pipeline_assets.corpus.readers.source_formats import FORMATS, detect_format
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 
@@ -39,11 +39,11 @@ class Draft:
     """A section of a recipe for some files.
 
     Attributes:
-        remarks: by key, what a reader should know of its value.
+        notes: by key, what a reader should know of its value.
     """
 
     content: Mapping[str, Any]
-    remarks: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
@@ -63,7 +63,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
         base = PurePosixPath(file.name).name
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
             not_read["what lies in sealed artifacts"] += 1
-        elif kind := _kind_of(file):
+        elif kind := _value_type(file):
             found[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
@@ -82,20 +82,20 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
     return sections, not_read
 
 
-def _kind_of(file: SourceFile) -> str | None:
+def _value_type(file: SourceFile) -> str | None:
     if file.path.name.lower() == POSTS.lower() or is_archive(file.path):
         return "stackexchange"
     if fnmatch.fnmatchcase(file.path.name, _PAGES):
         return "wikipedia"
-    return "local" if format_of(file.name) is not None else None
+    return "local" if detect_format(file.name) is not None else None
 
 
 def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
     """A section for each site; an archive that is unpacked beside it is left alone."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
-        if by_host.setdefault(site_of(file.path), file) is not file:
-            not_read[f"{file.name} ({by_host[site_of(file.path)].name} is of that site too)"] += 1
+        if by_host.setdefault(site_host(file.path), file) is not file:
+            not_read[f"{file.name} ({by_host[site_host(file.path)].name} is of that site too)"] += 1
     for host, file in sorted(by_host.items()):
         place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
         yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
@@ -123,7 +123,7 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
     by_column: dict[str, list[SourceFile]] = {}
     seen: dict[str, dict[str, None]] = {}
     for file in files:
-        if format_of(file.name) != "text":
+        if detect_format(file.name) != "text":
             try:
                 found = first_rows(file)
                 column = _text_column(found)
@@ -132,7 +132,7 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
                 continue
             by_column.setdefault(column, []).append(file)
             seen.setdefault(column, {}).update(dict.fromkeys(found[0]))
-    texts = [file for file in files if format_of(file.name) == "text"]
+    texts = [file for file in files if detect_format(file.name) == "text"]
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
     for number, (column, own) in enumerate(by_column.items()):

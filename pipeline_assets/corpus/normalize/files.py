@@ -26,7 +26,7 @@ from pipeline_assets.corpus.normalize.converted import (
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import reject_words
+from pipeline_assets.corpus.readers.lines import reject_formatter
 from pipeline_assets.corpus.readers.local import (
     TEXT_COLUMNS,
     LocalRecipe,
@@ -39,13 +39,13 @@ from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.spine.artifact import Artifact, Verdict
-from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import unreadable
+from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.stage import Window, Work, grouped_by_size
-from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
@@ -69,7 +69,7 @@ def convert_files(
         UsageError: a StackExchange source has more than one file; no row has a column of text by the recipe's name.
         InputError: files are not as they are listed, before or after; posts are lost; others from the readers.
     """
-    files = source_folder.files_of(folder, listing)
+    files = source_folder.selected_files(folder, listing)
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(building, files, source, shard_bytes, settings)
@@ -83,7 +83,7 @@ def convert_files(
             converted = convert_site(building, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    source_folder.files_of(folder, listing)  # else they were written to while they were read
+    source_folder.selected_files(folder, listing)  # else they were written to while they were read
     return converted
 
 
@@ -113,7 +113,7 @@ def _convert_pieces(
     """Receipts of the shards of a source's pieces, by name, in their order."""
     shards = piece_shards(pieces, shard_bytes)
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // TIMES_PACKED for shard in shards]
-    return convert_shards(building, work, shards, settings_for(building, settings, sizes))
+    return convert_shards(building, work, shards, limit_workers(building, settings, sizes))
 
 
 _SHOWN = 3
@@ -127,7 +127,7 @@ def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePo
     """
     said: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
-        said[PurePosixPath(file.name).parent].append(_licence_of(file))
+        said[PurePosixPath(file.name).parent].append(_document_licence(file))
     return {folder: _agreed(own) for folder, own in said.items()}
 
 
@@ -139,12 +139,12 @@ def _agreed(said: Sequence[Licensed]) -> Licensed:
     return Licensed(UNKNOWN, f"file: {shown}" + ", …" * (len(said) > _SHOWN))
 
 
-def _licence_of(file: source_folder.SourceFile) -> Licensed:
+def _document_licence(file: source_folder.SourceFile) -> Licensed:
     with source_folder.open_source(file) as opened:
         try:
             text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
         except OSError as error:
-            raise RetryableError(unreadable(error), file.path, "give back the file") from None
+            raise RetryableError(read_error_text(error), file.path, "give back the file") from None
     evidence = f"file: {file.name}"
     if len(text) > LICENCE_TEXT_BYTES:
         return Licensed(UNKNOWN, evidence)
@@ -171,15 +171,15 @@ def convert_local(
     decisions = {WITHOUT_VALUES: missing} if missing else {}
 
     def is_of_an_empty_file(reject: Reject) -> bool:
-        return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+        return recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-    return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_words(files))
+    return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_formatter(files))
 
 
 def normalize_local(
     shard: PieceShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     recipe: LocalRecipe,
     licences: Mapping[PurePosixPath, Licensed],
     zstd_level: int,
@@ -209,7 +209,7 @@ def read_piece(
         InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
     """
     name = piece.file.name
-    columns = TEXT_COLUMNS if recipe.format_of(name) == "text" else recipe.columns
+    columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
     licensed = next((licences[above] for above in PurePosixPath(name).parents if licences and above in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
@@ -227,16 +227,18 @@ def convert_wikipedia(
 ) -> Converted:
     """Files of an extraction. Pages in, counted apart, are articles and rejects out."""
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
-    pieces = (piece for file in files for piece in source_folder.byte_ranges(file, shard_bytes))
+    pieces = (piece for file in files for piece in source_folder.byte_value_ranges(file, shard_bytes))
     named = _convert_pieces(building, pieces, work, shard_bytes, settings)
     if not total_counts(named.values()).get("pages"):
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
         raise InputError("there is no page in the whole extraction", building.target, fix)
-    return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
+    return Converted(
+        named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_formatter(files)
+    )
 
 
 def normalize_pages(
-    shard: PieceShard, window: Window, folder: BuildFolder, recipe: WikipediaRecipe, zstd_level: int
+    shard: PieceShard, window: Window, folder: StagingView, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
     """One shard of an extraction. Counts: as `ShardWriter`, `rows` read, and `pages`, by their first lines alone."""
     with ShardWriter(folder, shard.name, zstd_level) as writer:
@@ -253,7 +255,7 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     identity = normalized.manifest.identity
     if "pages" not in identity.counts:
         return Verdict(True, "it is no Wikipedia extraction", applies=False)
-    pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.all_rejected
+    pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.total_rejected
     told = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
     return Verdict(0 < pages == articles + rejects, told, {"pages": pages, "articles": articles})
 
@@ -268,25 +270,25 @@ def convert_site(
     """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time."""
     size = file.bytes if is_archive(file.path) else file.bytes // TIMES_PACKED
 
-    def settings_of(shards: Sequence[object]) -> RunSettings:
-        return settings_for(building, settings, [size // len(shards)] * len(shards) if shards else [])
+    def file_settings(shards: Sequence[object]) -> RunSettings:
+        return limit_workers(building, settings, [size // len(shards)] * len(shards) if shards else [])
 
     parts = spill.plan_spill(file.path)
-    spilled = list(run_stage("spill", spill.spill_rows, parts, building, settings_of(parts)))
+    spilled = list(run_stage("spill", spill.spill_rows, parts, building, file_settings(parts)))
     buckets = spill.plan_buckets(building, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
-    named = convert_shards(building, work, buckets, settings_of(buckets))
+    named = convert_shards(building, work, buckets, file_settings(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
     if before["spilled"] != after.get("rows", 0):
         what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"
         raise InputError(what, file.path, "report the file: the reader is wrong")
-    others = {dropped_key(reason): count for reason, count in Ledger.of(before).dropped.items()}
+    others = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
     uncounted = others | {"rows": before["rows"] - before["spilled"]}
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
 
 
 def normalize_bucket(
-    bucket: spill.Bucket, window: Window, folder: BuildFolder, file: str, recipe: threads.SiteRecipe, zstd_level: int
+    bucket: spill.Bucket, window: Window, folder: StagingView, file: str, recipe: threads.SiteRecipe, zstd_level: int
 ) -> Receipt:
     """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
     with ShardWriter(folder, bucket.name, zstd_level) as writer:

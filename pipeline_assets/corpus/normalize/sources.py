@@ -18,7 +18,7 @@ from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.spine.errors import InputError, UsageError, key
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import Misfit, Name, Option, RecipePart, RejectShare
+from pipeline_assets.spine.section import Name, Option, RecipeError, RecipeSection, RejectShare
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
@@ -27,7 +27,7 @@ _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 Step = Literal["normalized", "filtered"]
 
 
-class Outputs(RecipePart):
+class Outputs(RecipeSection):
     """Which artifacts are asked for, and where they lie, below the data root; changes no byte.
 
     Attributes:
@@ -51,7 +51,7 @@ class Outputs(RecipePart):
         return folder
 
 
-class SourceSection(RecipePart):
+class SourceSection(RecipeSection):
     """What every source says.
 
     Attributes:
@@ -148,13 +148,13 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 }
 
 
-def inputs_of(source: FileSource) -> SourceFolder:
+def input_patterns(source: FileSource) -> SourceFolder:
     """Where the files of a source lie, and the patterns of all that is read: licence files are inputs, too."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
     return SourceFolder(Path(source.path), (*source.files, *licences))
 
 
-def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
+def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     """The section and the shard size that `rows_content` wrote down; what it left out is made up.
 
     Raises:
@@ -167,34 +167,34 @@ def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
 
 
-def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
+def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Sources of a recipe, as it was read, that can't be told apart, in it or in a folder, or that are under a licence
     of which it keeps no document.
     """
     earlier = set[str]()
-    refused = set(map(licence_table().tag_of, _texts(recipe.get("refuse_licences"))))
+    refused = set(map(licence_table().match_tag, _texts(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, place = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
-            yield Misfit((*place, "source"), f"two sources are called {name}", "give each a name of its own")
+            yield RecipeError((*place, "source"), f"two sources are called {name}", "give each a name of its own")
         earlier.add(name)
         if name.endswith(f".{FILE_NAME}"):
             what = f"a source is called {name}, as is the manifest beside the folder of another"
-            yield Misfit((*place, "source"), what, "give it another name")
-        tag = _licence_of(section) if refused else None
+            yield RecipeError((*place, "source"), what, "give it another name")
+        tag = _source_licence(section) if refused else None
         if tag is not None and tag in refused:
             what = f"source {name} is under {tag}, which {key('refuse_licences')} refuses"
-            yield Misfit((*place, "license_tag"), what, "leave one of them out")
+            yield RecipeError((*place, "license_tag"), what, "leave one of them out")
 
 
-def _licence_of(section: Mapping[str, Any]) -> str | None:
+def _source_licence(section: Mapping[str, Any]) -> str | None:
     """The tag of the licence that all documents of a source are under; None if each says its own, or if it is wrong."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python(section)
         if isinstance(source, WikipediaSource):
             return source.licence()[0]
         tag = getattr(source, "license_tag", None)
-        return None if tag is None else licence_table().tag_of(tag)
+        return None if tag is None else licence_table().match_tag(tag)
     return None
 
 
@@ -202,7 +202,7 @@ def _texts(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
-def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
+def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Folders, files and columns of a recipe, as it was read, that aren't there, though what is made of the files isn't
     either.
     """
@@ -218,12 +218,12 @@ def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
             if not isinstance(path, str) or is_made:
                 continue
             if (root / path).is_dir():
-                yield from _file_misfits((*keys, position), section, root / path)
+                yield from _check_files((*keys, position), section, root / path)
             else:
-                yield Misfit((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
+                yield RecipeError((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
 
 
-def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[Misfit]:
+def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
     """Patterns that match no file, and columns that footers or first rows show not to be there."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
@@ -232,23 +232,23 @@ def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], fold
             try:
                 files += list_files(folder, [pattern])
             except UsageError as error:
-                yield _of_file((*place, "files", position), error)
+                yield _file_part((*place, "files", position), error)
         if licences := "".join(_texts([section.get("license_files")])):
             files = [file for file in files if not is_named(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:
                 fix = "correct `license_files`, or leave it out"
-                yield Misfit((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
+                yield RecipeError((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
         # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
         known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
         if section.get("kind") == "local" and section.keys() <= known:
             try:
                 check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
             except UsageError as error:
-                yield _of_file((*place, "columns"), error)
+                yield _file_part((*place, "columns"), error)
 
 
-def _of_file(place: tuple[str | int, ...], error: UsageError) -> Misfit:
+def _file_part(place: tuple[str | int, ...], error: UsageError) -> RecipeError:
     what, where, fix = error.args
-    return Misfit(place, f"{where}: {what}", fix)
+    return RecipeError(place, f"{where}: {what}", fix)

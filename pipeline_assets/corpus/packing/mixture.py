@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 
-MAX_THINGS = 2**32
+MAX_ITEMS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -41,7 +41,7 @@ def split_mix(state: np.uint64) -> np.uint64:
 
 def hashed_order(things: int, seed: int, *of: object) -> NDArray[np.uint32]:
     """The numbers 0 … things - 1 in the order that seed and subject give them; 8 bytes a thing while it is made."""
-    start = int.from_bytes(rank(str(seed), *of)[:8], "big")
+    start = int.from_bytes(seeded_rank(str(seed), *of)[:8], "big")
     keys = np.empty(things, np.uint64)
     _hash(np.uint64(start), keys)
     keys.sort()
@@ -121,7 +121,7 @@ class Cut:
 class Draws:
     """What is drawn: of each source, and the document that is cut; None where the budget ends with a document."""
 
-    of: Sequence[SourceDraws]
+    source_draws: Sequence[SourceDraws]
     cut: Cut | None
 
 
@@ -147,7 +147,7 @@ class Mixture:
         """The lengths of a source's documents in the order of an epoch; the last ones that were asked for are kept."""
         if self._in_order.get(source, (None,))[0] != epoch:
             self._in_order.pop(source, None)  # before there are others: they take 4 bytes a document
-            self._in_order[source] = epoch, taken_from(self.sources[source].lengths, self.order(source, epoch))
+            self._in_order[source] = epoch, gather(self.sources[source].lengths, self.order(source, epoch))
         return self._in_order[source][1]
 
     def draws(self, budget: int) -> Draws:
@@ -187,7 +187,7 @@ def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
     return len(lengths), taken
 
 
-def taken_from(values: NDArray[np.int32], places: NDArray[np.uint32]) -> NDArray[np.int32]:
+def gather(values: NDArray[np.int32], places: NDArray[np.uint32]) -> NDArray[np.int32]:
     """`values[places]`, for which NumPy would make a copy of the places, of 8 bytes each."""
     taken = np.empty(len(places), np.int32)
     for chunk in chunks(len(places)):
@@ -195,7 +195,7 @@ def taken_from(values: NDArray[np.int32], places: NDArray[np.uint32]) -> NDArray
     return taken
 
 
-def largest(budget: int, is_fine: Callable[[int], bool]) -> int:
+def bisect_largest(budget: int, is_fine: Callable[[int], bool]) -> int:
     """The largest budget that is fine, by bisection from 0, which is, to `budget`."""
     fine, beyond = 0, budget + 1
     middle = budget

@@ -20,9 +20,9 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing import plan_files
-from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
+from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack, raise_if_unencodable
 from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, write_boundaries, write_rows
-from pipeline_assets.corpus.tokens.encode import or_by_oracle
+from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
@@ -32,17 +32,17 @@ from pipeline_assets.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 
 def manifest_counts(
-    recipe: SettledPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
+    recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
     """
     Args:
         encoded: counts of all encoded shards together.
     """
-    read, tokens, room = Ledger.of(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
+    read, tokens, room = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
     return {
@@ -116,11 +116,11 @@ def pack_corpus(
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
-    return or_by_oracle(tokenizer, lambda by: _pack(building, ordered, recipe, settings, created_at, by))
+    return with_oracle_fallback(tokenizer, lambda by: _pack(building, ordered, recipe, settings, created_at, by))
 
 
 def _plan(
-    encoded: Sequence[plan_files.EncodedShard], recipe: PackRecipe, window: Window, folder: BuildFolder
+    encoded: Sequence[plan_files.EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView
 ) -> Receipt:
     # Compiled code is loaded only where it is needed: by the one worker that plans.
     from pipeline_assets.corpus.packing.plan import plan_rows
@@ -141,19 +141,19 @@ def _pack(
     library = load_tokenizer(tokenizer)
     corpus = plan_files.encoded_corpus(shards, tokenizer, building, settings)
     run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
-    refuse_unencodable([shard.source for shard in shards], encodings)
+    raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], building)
-    files, settled = plan_files.PlanFiles.below(building), SettledPack.from_content(plan.notes[plan_files.SETTLED])
+    files, settled = plan_files.PlanFiles.below(building), ResolvedPack.from_content(plan.notes[plan_files.SETTLED])
     row_bytes = settled.seq_len * DTYPE.itemsize
     if recipe.num_seqs is None:
         _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
     ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
     layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
-    tasks = [Task.of(write_rows, one, **layout) for one in ranges]
+    tasks = [Task.for_kernel(write_rows, one, **layout) for one in ranges]
     reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
     index = [receipt.files[1] for receipt in run("rows", tasks, building)]
     sha256 = file_sha256(building.path(INPUT_IDS))
-    documents = DrawnDocuments(plan_files.drawn_of(plan, files), encoded, files, recipe.seq_len)
+    documents = DrawnDocuments(plan_files.read_drawn(plan, files), encoded, files, recipe.seq_len)
     outputs = [
         OutputFile(INPUT_IDS, settled.num_seqs, settled.num_seqs * row_bytes, sha256, sha256),
         gather_frames(building, index, INDEX),

@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.mixture import (
-    MAX_THINGS,
+    MAX_ITEMS,
     Draws,
     Mixture,
     SourceText,
+    bisect_largest,
     chunks,
+    gather,
     hashed_order,
-    largest,
-    taken_from,
 )
-from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
+from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed, sequential_rows
 from pipeline_assets.corpus.tokens.encode import DocumentTable
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import UsageError, bare, key
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 
 def number_draws(mixture: Mixture, draws: Draws) -> plan_files.Drawn:
@@ -44,7 +44,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> plan_files.Drawn:
     sources: list[plan_files.DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
-    for number, (source, drawn) in enumerate(zip(mixture.sources, draws.of, strict=True)):
+    for number, (source, drawn) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source == number
         order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
         stop, stop_taken = source.first + len(source.lengths), first_taken + len(order)
@@ -58,9 +58,9 @@ def number_draws(mixture: Mixture, draws: Draws) -> plan_files.Drawn:
             in_last_epoch = int(np.searchsorted(order, last[0]))
             cut = first_draw + drawn.epochs * sources[-1].documents + in_last_epoch, draws.cut.tokens
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
-    if first_draw > MAX_THINGS:
+    if first_draw > MAX_ITEMS:
         raise UsageError(
-            f"{first_draw:,} documents are drawn", bare("pack.num_seqs"), f"pack at most {MAX_THINGS:,} at a time"
+            f"{first_draw:,} documents are drawn", bare("pack.num_seqs"), f"pack at most {MAX_ITEMS:,} at a time"
         )
     return plan_files.Drawn(sources, np.concatenate(taken), cut)
 
@@ -74,7 +74,7 @@ def packed_order(drawn: plan_files.Drawn, seed: int) -> NDArray[np.uint32]:
     return order
 
 
-def documents_of(drawn: plan_files.Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def drawn_documents(drawn: plan_files.Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The documents that were drawn, numbered in the corpus; in the place of the draws, which are lost."""
     first_draws = np.array([one.first_draw for one in drawn.sources])
     first_documents = np.array([one.first_document for one in drawn.sources])
@@ -96,28 +96,28 @@ _CHUNK = 1 << 20
 
 
 def plan_rows(
-    encoded: Sequence[plan_files.EncodedShard], window: Window, folder: BuildFolder, asked: PackRecipe
+    encoded: Sequence[plan_files.EncodedShard], window: Window, folder: StagingView, asked: PackRecipe
 ) -> Receipt:
     """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `settled`, see
-    `drawn_of`.
+    `read_drawn`.
 
     Raises:
         UsageError: there is not enough of a source.
     """
     files, lengths = plan_files.PlanFiles.below(folder), document_lengths(encoded)
-    mixture, recipe = _settled(encoded, lengths, asked)
+    mixture, recipe = _resolve(encoded, lengths, asked)
     order, ranked = (folder.path(f"{plan_files.PLAN}/{name}") for name in ("order", "ranked"))
     # All of it may fill less than a row; who asks for rows by number wants full ones.
     is_all = asked.num_seqs is None and asked.strategy == "best_fit"
-    budget = mixture.largest_budget if is_all else budget_of(mixture, recipe)
+    budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
     drawn = number_draws(mixture, mixture.draws(budget))
     del mixture
     _write(files.taken, [drawn.taken])
     draws = packed_order(drawn, recipe.seed)
     _write(order, [draws])
-    documents = documents_of(drawn, draws)
+    documents = drawn_documents(drawn, draws)
     drawn = replace(drawn, taken=plan_files.mapped(files.taken, np.uint32))
-    in_order = taken_from(lengths, documents)
+    in_order = gather(lengths, documents)
     del lengths
     if drawn.cut is not None:
         in_order[-1] = drawn.cut[1]
@@ -147,9 +147,9 @@ def document_lengths(shards: Sequence[plan_files.EncodedShard]) -> NDArray[np.in
     return lengths
 
 
-def _settled(
+def _resolve(
     shards: Sequence[plan_files.EncodedShard], lengths: NDArray[np.int32], asked: PackRecipe
-) -> tuple[Mixture, SettledPack]:
+) -> tuple[Mixture, ResolvedPack]:
     """What is drawn from, and the recipe with the weights and rows that it leaves to what there is."""
     texts: list[SourceText] = []
     stop = 0
@@ -169,12 +169,12 @@ def _settled(
     if num_seqs is None:
         there = mixture.largest_budget
         is_sequential = asked.strategy == "sequential"
-        num_seqs = there // asked.seq_len if is_sequential else _rows_of(mixture, asked.seq_len)(there)
-    return mixture, SettledPack.from_content({**asked.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
+        num_seqs = there // asked.seq_len if is_sequential else _source_rows(mixture, asked.seq_len)(there)
+    return mixture, ResolvedPack.from_content({**asked.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
 
 
 def _place(
-    lengths: NDArray[np.int32], drawn: plan_files.Drawn, recipe: SettledPack, files: plan_files.PlanFiles, order: Path
+    lengths: NDArray[np.int32], drawn: plan_files.Drawn, recipe: ResolvedPack, files: plan_files.PlanFiles, order: Path
 ) -> None:
     """Writes all that tells of rows, but for `documents`: there the ranks of draws stand."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
@@ -234,7 +234,7 @@ def _chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
             yield chunk
 
 
-def budget_of(mixture: Mixture, recipe: SettledPack) -> int:
+def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
     """Tokens that are drawn: for `sequential` as many as the rows hold; for `best_fit` the most that bisection finds to
     take no more rows.
 
@@ -246,32 +246,32 @@ def budget_of(mixture: Mixture, recipe: SettledPack) -> int:
     if recipe.strategy == "sequential":
         if room <= there:
             return room
-        raise _not_enough(mixture, recipe, room, there // recipe.seq_len)
-    rows_of = _rows_of(mixture, recipe.seq_len)
-    budget = largest(min(room, there), lambda tokens: rows_of(tokens) <= recipe.num_seqs)
+        raise _shortage_error(mixture, recipe, room, there // recipe.seq_len)
+    rows_of = _source_rows(mixture, recipe.seq_len)
+    budget = bisect_largest(min(room, there), lambda tokens: rows_of(tokens) <= recipe.num_seqs)
     possible = rows_of(there) if there >= recipe.seq_len else 0
     if budget == there and possible < recipe.num_seqs:
-        asked = largest(room, lambda tokens: rows_of(tokens) <= recipe.num_seqs)
-        raise _not_enough(mixture, recipe, asked, possible)
+        asked = bisect_largest(room, lambda tokens: rows_of(tokens) <= recipe.num_seqs)
+        raise _shortage_error(mixture, recipe, asked, possible)
     return budget
 
 
-def _rows_of(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
+def _source_rows(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
     """Return what tells how many rows best fit makes of a budget."""
     of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
-    def rows_of(budget: int) -> int:
+    def count_rows(budget: int) -> int:
         draws = mixture.draws(budget)
         pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
-        for number, drawn in enumerate(draws.of):
+        for number, drawn in enumerate(draws.source_draws):
             partial = mixture.in_order(number, drawn.epochs)[: drawn.partial]
             pieces += drawn.epochs * of_epoch[number] + count_pieces(partial, seq_len)
         return rows_needed(pieces, seq_len)
 
-    return rows_of
+    return count_rows
 
 
-def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int) -> UsageError:
+def _shortage_error(mixture: Mixture, recipe: ResolvedPack, asked: int, possible: int) -> UsageError:
     """
     Args:
         asked: tokens that fill the rows.
@@ -292,7 +292,7 @@ def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int
         fixes = [f"{shorter}: what may be drawn doesn't fill one of {recipe.seq_len:,}"]
     there, is_only = sum(one.most for one in mixture.sources), len(mixture.sources) == 1
     if there >= asked and not is_only:
-        fixes.append(f"give it a weight of {_short(source.most / asked)} at most")
+        fixes.append(f"give it a weight of {_round_down(source.most / asked)} at most")
     elif there >= recipe.seq_len and not is_only and not possible:
         fixes.append("give it a lower weight and ask for fewer rows")
     return UsageError(what, bare("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
@@ -305,7 +305,7 @@ def _without_rejected(source: SourceText) -> str:
     return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
 
 
-def _short(value: Fraction) -> str:
+def _round_down(value: Fraction) -> str:
     """The value, above 0, as a decimal, rounded down, but not to 0."""
     places = 6
     while (short := _decimal(value, places)) == "0":

@@ -26,11 +26,11 @@ from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, lo
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, NO_LOSSES, Losses, lost_text, read_lost_text
 from pipeline_assets.spine.artifact import Artifact, Verdict
-from pipeline_assets.spine.engine import RunSettings, RunStage, run_stages, settings_for
+from pipeline_assets.spine.engine import RunSettings, RunStage, limit_workers, run_stages
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.stage import Task, do
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.stage import Task, run_task
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
@@ -95,14 +95,16 @@ def encoded_corpus(
         InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
     """
     sizes = [shard.file.stat().st_size for shard in shards]
-    settings = replace(settings_for(building, settings, sizes), growth_bytes=_GROWTH_BYTES)
+    settings = replace(limit_workers(building, settings, sizes), growth_bytes=_GROWTH_BYTES)
     to_encode = [
         DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
         for number, shard in enumerate(shards)
     ]
-    tasks = [Task.of(encode_shard, one, tokenizer=tokenizer, zstd_level=settings.zstd_level) for one in to_encode]
+    tasks = [
+        Task.for_kernel(encode_shard, one, tokenizer=tokenizer, zstd_level=settings.zstd_level) for one in to_encode
+    ]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    run = run_stages(do, settings, warm_up)
+    run = run_stages(run_task, settings, warm_up)
     receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, building))
     encoded = tuple(
         EncodedShard(
@@ -195,12 +197,12 @@ class PlanFiles:
     taken: Path
 
     @classmethod
-    def below(cls, folder: BuildFolder) -> "PlanFiles":
+    def below(cls, folder: StagingView) -> "PlanFiles":
         """Of a build."""
         return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
 
 
-def drawn_of(receipt: Receipt, files: PlanFiles) -> Drawn:
+def read_drawn(receipt: Receipt, files: PlanFiles) -> Drawn:
     """The draws of a plan."""
     notes = receipt.notes[DRAWN]
     sources = [DrawnSource(**source) for source in notes["sources"]]
@@ -237,7 +239,7 @@ def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int)
     return [RowRange(f"{start:010d}", start, stop, encoded, plan) for start, stop in itertools.pairwise(bounds)]
 
 
-def summary_of(packed: Artifact) -> dict[str, Any]:
+def summarize_plan(packed: Artifact) -> dict[str, Any]:
     """Return the counts of a sealed set for its report.
 
     `cut_documents` are drawn documents of which no row holds all, `cut_share` their share of those drawn, in all and by
@@ -313,7 +315,7 @@ class DrawnLine:
     is_whole: bool
 
     @property
-    def told(self) -> str:
+    def describe(self) -> str:
         """Which epoch drew it, and how much of it is packed."""
         cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
         return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
@@ -322,7 +324,7 @@ class DrawnLine:
     def words(self) -> str:
         """Where the set has it."""
         where = f"in row {self.first_row:,}" if self.is_whole else f"of which the first is in row {self.first_row:,}"
-        return f"drawn {self.told} {where}"
+        return f"drawn {self.describe} {where}"
 
 
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:

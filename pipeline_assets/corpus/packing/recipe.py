@@ -17,7 +17,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError, bare
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Option, PerSource, RecipePart
+from pipeline_assets.spine.section import Option, PerSource, RecipeSection
 from pipeline_assets.spine.staging import Receipt
 
 Strategy = Literal["sequential", "best_fit"]
@@ -49,7 +49,7 @@ class EpochCaps(PerSource):
         return self
 
 
-class PackRecipe(RecipePart):
+class PackRecipe(RecipeSection):
     """A packed set.
 
     Attributes:
@@ -87,7 +87,7 @@ class PackRecipe(RecipePart):
         return caps
 
 
-class SettledPack(PackRecipe):
+class ResolvedPack(PackRecipe):
     """A packed set whose rows and weights are settled. A weight that was worked out may be a fraction, `1/3`."""
 
     num_seqs: int
@@ -107,7 +107,7 @@ class TokenizerPath:
 
     path: Path
 
-    def changed(self, root: Path, manifest: Manifest) -> None:
+    def describe_changes(self, root: Path, manifest: Manifest) -> None:
         """Nothing: what lies there later is not what the set was made from."""
 
 
@@ -157,7 +157,9 @@ _DUPLICATES = "went as duplicates"
 _KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
 
 
-def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]) -> None:
+def raise_if_source_empty(
+    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]
+) -> None:
     """Before a text is encoded.
 
     Args:
@@ -180,7 +182,7 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
             raise UsageError(what, bare("pack.weights"), f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
 
 
-def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
+def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
     """After all texts were encoded.
 
     Args:
@@ -193,7 +195,9 @@ def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> 
         encoded.setdefault(source, Counter()).update(receipt.counts)
     for source, counts in encoded.items():
         if not counts["documents"]:
-            words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(Ledger.of(counts).rejected.items()))
+            words = ", ".join(
+                f"{count:,} {reason}" for reason, count in sorted(Ledger.from_counts(counts).rejected.items())
+            )
             fix = "give neither the source nor a weight of it, or another tokenizer"
             raise UsageError(f"no document of {source} can be encoded: {words}", bare("pack.weights"), fix)
 

@@ -19,13 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
-from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.spine.durable import DurableFile, write_range
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 _encoder = msgspec.json.Encoder()
 
@@ -33,32 +33,32 @@ _encoder = msgspec.json.Encoder()
 @dataclass(frozen=True)
 class _Segments:
     """The segments of a range: see `PlanFiles`; `places` are their first tokens in the range's rows; `of_rows` the
-    first segment of each row, `of_tokens` how many tokens a row has before its padding.
+    first segment of each row, `token_starts` how many tokens a row has before its padding.
     """
 
     documents: NDArray[np.uint32]
     starts: NDArray[np.int32]
     lengths: NDArray[np.int32]
     places: NDArray[np.int64]
-    of_rows: NDArray[np.int64]
-    of_tokens: NDArray[np.int64]
+    row_starts: NDArray[np.int64]
+    token_starts: NDArray[np.int64]
 
 
 def write_rows(
-    rows: plan_files.RowRange, window: Window, folder: BuildFolder, seq_len: int, padding: int, zstd_level: int
+    rows: plan_files.RowRange, window: Window, folder: StagingView, seq_len: int, padding: int, zstd_level: int
 ) -> Receipt:
     """Files: the range of the token file that these rows are; the lines of these in the index. Counts: `tokens`."""
-    segments = _segments_of(rows, seq_len)
+    segments = _row_segments(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)
-    for row in np.flatnonzero(segments.of_tokens < seq_len).tolist():
-        tokens[row, segments.of_tokens[row] :] = padding
+    for row in np.flatnonzero(segments.token_starts < seq_len).tolist():
+        tokens[row, segments.token_starts[row] :] = padding
     target = tokens.data.cast("B")
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
     for shard, found, documents in _by_shard(rows, segments):
         starts = shard.table.starts[documents] + segments.starts[found]
         _copy(shard.token_file, starts, segments.lengths[found], segments.places[found], target)
-        ids = shard.table.doc_ids.take(column_of(documents)).to_pylist()
+        ids = shard.table.doc_ids.take(to_array(documents)).to_pylist()
         for segment, doc_id in zip(found.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
@@ -66,14 +66,14 @@ def write_rows(
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
-        of_all, bounds = [*itertools.starmap(memmap.Segment, columns)], itertools.pairwise(segments.of_rows.tolist())
+        of_all, bounds = [*itertools.starmap(memmap.Segment, columns)], itertools.pairwise(segments.row_starts.tolist())
         lines = _encoder.encode_lines([of_all[start:stop] for start, stop in bounds])
         writer.write_lines(lines, rows.stop - rows.start)
     written = OutputFile(memmap.INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 
-def _segments_of(rows: plan_files.RowRange, seq_len: int) -> _Segments:
+def _row_segments(rows: plan_files.RowRange, seq_len: int) -> _Segments:
     of_rows = np.array(plan_files.mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
     first, stop = int(of_rows[0]), int(of_rows[-1])
     documents = np.array(plan_files.mapped(rows.plan.documents, np.uint32)[first:stop])
@@ -163,7 +163,7 @@ class DrawnDocuments:
                 packed = tokens.copy()
                 if self.drawn.cut is not None:
                     packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
-                whole, chosen = np.array(is_whole[draws]), column_of(documents)
+                whole, chosen = np.array(is_whole[draws]), to_array(documents)
                 license_tags = table.license_tags.take(chosen)
                 self._count(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
                 self.license_tokens.setdefault(source.name, Counter()).update(license_tokens(license_tags, packed))
@@ -171,12 +171,12 @@ class DrawnDocuments:
                     table.doc_ids.take(chosen),
                     repeated(shard.source, len(draws)),
                     repeated(shard.path, len(draws)),
-                    column_of(table.rows[documents]),
+                    to_array(table.rows[documents]),
                     license_tags,
-                    column_of(epochs.astype(np.int32)),
-                    column_of(tokens),
-                    column_of(packed),
-                    column_of(first_rows[draws].astype(np.int64)),
+                    to_array(epochs.astype(np.int32)),
+                    to_array(tokens),
+                    to_array(packed),
+                    to_array(first_rows[draws].astype(np.int64)),
                     mask(whole),
                 ]
                 yield pa.Table.from_arrays(columns, schema=SCHEMA)

@@ -48,12 +48,12 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
         pieces: how many there are of each length, shape (seq_len + 1,).
     """
     rows = np.zeros(seq_len + 1, np.int64)  # by room
-    tree = _no_rooms(seq_len)
+    tree = _empty_tree(seq_len)
     opened = 0
     for length in range(seq_len, 0, -1):
         left = pieces[length]
         while left:
-            room = _least_room(tree, length)
+            room = _smallest_room(tree, length)
             if room == _NONE:
                 each = seq_len // length
                 taken = -(-left // each)
@@ -76,25 +76,25 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 
 
 @compiled
-def place(
+def assign_rows(
     order: NDArray[np.uint32], lengths: NDArray[np.int32], seq_len: int, max_rows: int
 ) -> tuple[NDArray[np.uint32], int]:
     """The row of what is left of each document beyond whole rows, and how many rows are opened, in which order they
     are numbered.
 
     Args:
-        order: of documents, `longest_first`.
+        order: of documents, `order_by_remainder`.
         lengths: of the documents, shape (documents,). Of a multiple of `seq_len` nothing is left, its row is no row.
         max_rows: at least so many as `rows_needed` says.
     """
     row_of = np.empty(len(lengths), np.uint32)
     below = np.empty(max_rows, np.uint32)  # under each row in the stack of those with its room
     top = np.full(seq_len + 1, _NONE, np.int64)
-    tree = _no_rooms(seq_len)
+    tree = _empty_tree(seq_len)
     opened = 0
     for document in order:
         length = lengths[document] % seq_len
-        room = _least_room(tree, length)
+        room = _smallest_room(tree, length)
         if room == _NONE:
             row, room = np.int64(opened), seq_len
             opened += 1
@@ -113,7 +113,7 @@ def place(
     return row_of, opened
 
 
-def longest_first(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
+def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     """Documents of which something is left beyond whole rows, in the order in which `place` takes them: by what it is.
 
     8 bytes a document while it is made.
@@ -140,7 +140,7 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
 
 
 @compiled
-def _no_rooms(seq_len: int) -> NDArray[np.bool_]:
+def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
     """A tree over the rooms 0 … seq_len; node n has the children 2n and 2n + 1, and is true where a leaf below is."""
     leaves = 1
     while leaves <= seq_len:
@@ -158,8 +158,8 @@ def _mark(tree: NDArray[np.bool_], room: int, is_there: bool) -> None:
 
 
 @inner
-def _least_room(tree: NDArray[np.bool_], at_least: int) -> int:
-    """The least room that there is from `at_least` on; -1 where there is none."""
+def _smallest_room(tree: NDArray[np.bool_], at_least: int) -> int:
+    """The least room that there is from `minimum` on; -1 where there is none."""
     leaves = len(tree) >> 1
     node = leaves + at_least
     while not tree[node]:
@@ -187,14 +187,14 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
         UsageError: there are fewer pieces than rows.
     """
     whole = whole_rows(lengths, seq_len)
-    order = longest_first(lengths, seq_len)
-    row_of, opened = place(order, lengths, seq_len, num_seqs - len(whole))
+    order = order_by_remainder(lengths, seq_len)
+    row_of, opened = assign_rows(order, lengths, seq_len, num_seqs - len(whole))
     left_over = num_seqs - len(whole) - opened
-    if left_over and move_out(order, row_of, opened, left_over):
+    if left_over and fill_empty_rows(order, row_of, opened, left_over):
         what = f"what is drawn makes {len(whole) + opened:,} rows and can't be spread over {num_seqs:,}"
         raise UsageError(what, bare("pack.num_seqs"), f"ask for {len(whole) + opened:,}, or take another seed")
     del order
-    starts, ranks = group(lengths, seq_len, row_of, num_seqs - len(whole))
+    starts, ranks = group_by_row(lengths, seq_len, row_of, num_seqs - len(whole))
     del row_of
     rows = hashed_order(num_seqs, seed, "rows")
     for chunk in chunks(num_seqs):
@@ -207,7 +207,7 @@ def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
-def move_out(order: NDArray[np.uint32], row_of: NDArray[np.uint32], opened: int, left_over: int) -> int:
+def fill_empty_rows(order: NDArray[np.uint32], row_of: NDArray[np.uint32], opened: int, left_over: int) -> int:
     """Gives each row that is left over one document out of another; how many rows are empty still."""
     documents = np.bincount(row_of[order], minlength=opened)
     for draw in order[documents[row_of[order]] > 1]:
@@ -221,7 +221,7 @@ def move_out(order: NDArray[np.uint32], row_of: NDArray[np.uint32], opened: int,
     return left_over
 
 
-def group(
+def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, row_of: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The draws of each row, in their order: where a row starts among them, shape (rows + 1,), and the draws."""

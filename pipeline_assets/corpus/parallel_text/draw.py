@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, TranslationFile, canonical, pair_uid, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.lines import format_row
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
@@ -61,13 +61,13 @@ def draw(files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings
             weight = recipe.weigh(row)
             if isinstance(weight, str):
                 dropped[weight] += 1
-            elif reservoir.is_turn(weight):
+            elif reservoir.is_selected(weight):
                 uid = pair_uid(recipe.languages, canonical(row.src), canonical(row.tgt))
                 if recipe.duplicates == "within" and uid in uids:
                     dropped["duplicate"] += 1
                     reservoir.refuse()
                 else:
-                    replaced = reservoir.put(Pair(uid, row.src, row.tgt, file.name, place), weight)
+                    replaced = reservoir.insert(Pair(uid, row.src, row.tgt, file.name, place), weight)
                     if replaced is not None:
                         uids.discard(replaced.uid)
                     uids.add(uid)
@@ -133,7 +133,7 @@ def materialize(
     asked = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **others}
     asked["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     asked["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe, manifest = sample.SampleRecipe.of(asked, "materialize"), folder / sample.MANIFEST
+    recipe, manifest = sample.SampleRecipe.from_mapping(asked, "materialize"), folder / sample.MANIFEST
     if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
         differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
         if differences:
@@ -181,4 +181,4 @@ def _describe(
 
 
 def _format_reject(reject: Reject) -> str:
-    return reject.told(row_words(reject.file, reject.row, None))
+    return reject.describe(format_row(reject.file, reject.row, None))

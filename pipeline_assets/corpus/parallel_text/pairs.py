@@ -24,7 +24,7 @@ from pipeline_assets.corpus.readers.lines import json_rows, lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipePart
+from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeSection
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -36,7 +36,7 @@ Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
 _FIX = "name what is there, or another set or file"
 
 
-class Languages(RecipePart):
+class Languages(RecipeSection):
     """From which language to which, by the keys of the column `translation`."""
 
     src: Annotated[Code, Option("Language of the source side.")] = "fr"
@@ -49,7 +49,7 @@ class Languages(RecipePart):
         return self
 
 
-class PairFilters(RecipePart):
+class PairFilters(RecipeSection):
     """What a pair must be, on both sides; characters are those of the canonical text.
 
     Attributes:
@@ -99,7 +99,7 @@ def pair_uid(languages: Languages, src: str, tgt: str) -> str:
     return hashlib.sha256(told).hexdigest()[:_UID_DIGITS]
 
 
-class PairSource(RecipePart):
+class PairSource(RecipeSection):
     """A translation set: of a hub at a commit, or a folder of files of the same layout.
 
     Attributes:
@@ -122,7 +122,7 @@ class PairSource(RecipePart):
         return splits
 
     @pydantic.model_validator(mode="after")
-    def _lies_somewhere(self) -> Self:
+    def _has_location(self) -> Self:
         on_hub = self.dataset is not None and self.revision is not None
         if on_hub == (self.path is not None):
             raise ValueError("give `dataset` and `revision` of a hub, or the `path` of a folder here")

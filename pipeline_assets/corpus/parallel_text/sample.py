@@ -22,10 +22,10 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, 
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import OwnFile, rank
+from pipeline_assets.spine.files import MetadataFile, seeded_rank
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.manifest import StageVersion, sha256_of
-from pipeline_assets.spine.section import Option, RecipePart, RejectShare
+from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
+from pipeline_assets.spine.section import Option, RecipeSection, RejectShare
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
@@ -34,7 +34,7 @@ _MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
 _DRAW_AGAIN = "draw the sample: `corpusmill parallel sample`"
 
 
-class SplitShares(RecipePart):
+class SplitShares(RecipeSection):
     """Shares of the splits in the sample, relative to their sum."""
 
     train: int = pydantic.Field(default=96, ge=1)
@@ -61,7 +61,7 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
     for src, tgt in sides:
         linked[last(src)] = last(tgt)
     # Not of where they stand: a set that is stored otherwise is split as before. Equal pairs are in one group anyhow.
-    ranks = [rank(str(seed), "split", pair.uid) for pair in pairs]
+    ranks = [seeded_rank(str(seed), "split", pair.uid) for pair in pairs]
     groups: dict[str, list[int]] = {}
     for number in sorted(range(len(pairs)), key=ranks.__getitem__):
         groups.setdefault(last(sides[number][0]), []).append(number)
@@ -73,7 +73,7 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
     return [split_of[number] for number in range(len(pairs))]
 
 
-class SampleRecipe(RecipePart):
+class SampleRecipe(RecipeSection):
     """How pairs are drawn. All of it changes bytes.
 
     Attributes:
@@ -129,7 +129,7 @@ class SampleRecipe(RecipePart):
     @property
     def filters_sha256(self) -> str:
         """Digest of the values that decide which rows can be drawn."""
-        return sha256_of({name: self.content()[name] for name in ("languages", "filters", "duplicates")})
+        return canonical_sha256({name: self.content()[name] for name in ("languages", "filters", "duplicates")})
 
 
 class SampledPair(Pair, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ def request_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
     }
 
 
-_META_FILE: OwnFile[SampleMeta] = OwnFile("description of a sample", 1 << 24, _DRAW_AGAIN, SampleMeta)
+_META_FILE: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_AGAIN, SampleMeta)
 
 _line = msgspec.json.Decoder(SampledPair)
 

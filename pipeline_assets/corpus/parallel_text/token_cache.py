@@ -32,8 +32,8 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, Vocab
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError, bare
-from pipeline_assets.spine.files import OwnFile, file_sha256, unreplaced
-from pipeline_assets.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.spine.files import MetadataFile, file_sha256, forbid_replacement
+from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.section import Option, Share
 from pipeline_assets.spine.staging import StagingDir
 
@@ -194,7 +194,7 @@ def _sides(side: Side) -> Sequence[str]:
     return ("src", "tgt") if side == "pair" else (side,)
 
 
-_META_FILE: OwnFile[EncodeMeta] = OwnFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+_META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
@@ -207,7 +207,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         RetryableError: Another cache took its place meanwhile.
     """
     folder = Path(folder)
-    with unreplaced(folder):
+    with forbid_replacement(folder):
         cache = _read_cache(folder)
         meta, model = cache.meta, folder / MODEL
         sha256 = file_sha256(model) if model.is_file() else "missing"
@@ -317,9 +317,11 @@ def encode(
         is_there = (out_dir / ENCODE_META).exists()
         known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
         recipe["model_sha256"] = known
-    files, _, losses = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
-    verdict = LossLimit(max_unknown_fraction).evaluate(losses)
-    if not verdict.holds and not verdict.is_slight:
+    files, _, losses = _encoded(
+        read_sample(Path(manifest_path)), EncodeRecipe.from_mapping(recipe, "encode"), spm_model
+    )
+    verdict = LossLimit(max_unknown_fraction).evaluate_losses(losses)
+    if not verdict.holds and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
     if not verdict.holds:
         logger.warning("%s: %s", out_dir, verdict.because)
@@ -372,7 +374,7 @@ def _encoded(
         vocab_size_asked=recipe.vocab_size if model_file is None else None,
         char_coverage=char_coverage(model, [*src, *tgt]),
         byte_fallback=any(map(model.library.is_byte, range(model.vocabulary_size))),
-        experiment_id=sha256_of({**made_by, "seq_len": recipe.seq_len})[:16],
+        experiment_id=canonical_sha256({**made_by, "seq_len": recipe.seq_len})[:16],
         src=sample.meta.src,
         tgt=sample.meta.tgt,
         seq_len=recipe.seq_len,

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.publishing.hub_metadata import (
     DEFAULT,
-    features_of,
+    arrow_features,
     hub_licence,
     hub_split_names,
     licence_metadata,
@@ -85,7 +85,7 @@ class CardContent:
         repository: what `load_dataset` takes: owner/name, or a folder.
         splits: none where there are no rows.
         sources: none of rows that name no dataset of a hub.
-        made: manifests of the artifacts that the rows are of; their recipes are alike.
+        manifests: manifests of the artifacts that the rows are of; their recipes are alike.
         agreement: keys of the YAML that say what readers agree to.
         columns: what those that need words hold.
         notes: on configs.
@@ -96,14 +96,14 @@ class CardContent:
     repository: str
     splits: Sequence[CardSplit]
     sources: Sequence[Source]
-    made: Sequence[Manifest]
+    manifests: Sequence[Manifest]
     agreement: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)
     notes: Sequence[str] = ()
     script: str | None = None
 
 
-def pattern_of(path: str) -> str:
+def split_pattern(path: str) -> str:
     """The pattern by which a card names a file: that of all files of its split in its config.
 
     Not `<split>-*`: that is also `<split>-more-00000-of-00001`.
@@ -133,7 +133,7 @@ def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[So
         if rows["dataset"].null_count:
             what = "rows don't say which dataset they are of, so that nobody knows what its readers agree to"
             raise UsageError(what, where, "publish what is made of normalised rows")
-        pattern = pattern_of(stored.path)
+        pattern = split_pattern(stored.path)
         split = splits.setdefault(pattern, CardSplit(found[1] or DEFAULT, found[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _READ)
         split.rows += rows.num_rows
@@ -175,7 +175,7 @@ def dataset_card(card: CardContent) -> str:
         [f"# {plain(card.title)}", "", *_opening(card)],
         *([["## Configs", "", *_configs(card, names)]] if card.splits else []),
         ["## Sources and licences", "", *_terms(card)],
-        ["## How it was made", "", *_making(card.made)],
+        ["## How it was made", "", *_making(card.manifests)],
         *([["## Columns", "", *_columns(card)]] if card.splits and card.columns else []),
         *([["## Is it as it was published?", "", *_verifying(card.script)]] if card.script else []),
     ]
@@ -213,7 +213,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
 def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
     """What `datasets` calls `dataset_info`: rows are counted, so that it counts them when it loads a split."""
     return {
-        "features": features_of(splits[0].schema),
+        "features": arrow_features(splits[0].schema),
         "splits": [
             {"name": names[split.split], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
             for split in splits
@@ -225,7 +225,7 @@ def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, An
 
 def _opening(card: CardContent) -> list[str]:
     lines = [
-        *(f"{code(made.kind)} {code(made.name)}, {code(made.digest)}." for made in card.made),
+        *(f"{code(made.kind)} {code(made.name)}, {code(made.digest)}." for made in card.manifests),
         f"{code(FILE_NAME)} says what it was made from, by which rule, and what became of every row.",
     ]
     return lines + (["Every row names the one that it was made from."] if card.splits else [])

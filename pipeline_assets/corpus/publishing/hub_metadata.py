@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
-_UNFIT = re.compile(r"\W+")
+_INVALID = re.compile(r"\W+")
 _ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
 DEFAULT = "default"  # the config of a dataset that has but one
 # `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
@@ -30,7 +30,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     for split in splits:
         if split in names:
             continue
-        allowed = f"{split}_" if split.lower() == _ALL else _UNFIT.sub("_", split)
+        allowed = f"{split}_" if split.lower() == _ALL else _INVALID.sub("_", split)
         taken, times = set(names.values()), 1
         while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
             times += 1
@@ -49,7 +49,7 @@ _IDENTIFIERS = """
     pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
 """
 _FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
-_UNFIT_IN_NAME = re.compile(r"[^a-z0-9.]+")
+_INVALID_IN_NAME = re.compile(r"[^a-z0-9.]+")
 _NAME_CHARACTERS = 60
 
 
@@ -57,7 +57,7 @@ def hub_licence(licence: str | None) -> str:
     """The hub's identifier of a licence as rows say it; `unknown` where they say none, `other` where it has none."""
     if licence is None:
         return UNKNOWN
-    tag = licence_table().tag_of(licence) or licence.strip().lower()
+    tag = licence_table().match_tag(licence) or licence.strip().lower()
     identifier = _FAMILIES.get(tag, tag)
     return identifier if identifier in _IDENTIFIERS.split() else OTHER
 
@@ -76,8 +76,8 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
     metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
     unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
     if len(unnamed) == 1:
-        metadata["license_name"] = _UNFIT_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
-        tag = licence_table().tag_of(unnamed[0])
+        metadata["license_name"] = _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
+        tag = licence_table().match_tag(unnamed[0])
         if tag is not None and (url := licence_table()[tag].url) is not None:
             metadata["license_link"] = url
     elif unnamed:
@@ -97,12 +97,12 @@ def type_name(kind: pa.DataType) -> str:
     return "float64" if pa.types.is_float64(kind) else str(kind)
 
 
-def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
     """Columns as the YAML of a card names them."""
     return [{"name": field.name, **_feature(field.type)} for field in fields]
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_struct(kind):
-        return {"struct": features_of(kind)}
+        return {"struct": arrow_features(kind)}
     return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}

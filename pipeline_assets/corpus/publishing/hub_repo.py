@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
-from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
+from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, MalformedResponse, parsing_response
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 TOKEN = "HF_TOKEN"
-_UNFIT = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
+_INVALID = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
 _NAME_CHARACTERS = 96
 
 
-def token_of(variables: Mapping[str, str]) -> str:
+def hf_token(variables: Mapping[str, str]) -> str:
     """The token of whoever publishes: of the environment, never one that was saved.
 
     Raises:
@@ -49,7 +49,7 @@ class Item:
     sha256: str
 
     @classmethod
-    def of(cls, path: str, content: bytes) -> "Item":
+    def from_bytes(cls, path: str, content: bytes) -> "Item":
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
     def is_there(self, file: HubFile | None) -> bool:
@@ -76,13 +76,13 @@ class HubRepo:
     hub: HubFiles
 
     @classmethod
-    def of(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
+    def open(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
         """
         Raises:
             UsageError: `name` is not owner/name, or none that a hub takes.
         """
         check_name(name)
-        if _UNFIT.search(name) or len(name) > _NAME_CHARACTERS:
+        if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
             fix = "write letters, digits, and one `-`, `_` or `.` between them; `.git` can't be its end"
             raise UsageError("no hub takes this name", name, fix)
         return cls(name, replace(hub, token=token))
@@ -106,7 +106,7 @@ class HubRepo:
         """
         from huggingface_hub.errors import HfHubHTTPError
 
-        def ask() -> list[str]:
+        def send() -> list[str]:
             client = self.hub.client()
             try:
                 said, _ = client.page(f"{client.address}/api/whoami-v2")
@@ -115,27 +115,27 @@ class HubRepo:
                     what = f"{client.address} doesn't know the token"
                     raise RetryableError(what, TOKEN, "set it to a token of yours, with write access") from None
                 raise
-            with reading_answer():
+            with parsing_response():
                 if ((said.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
                     raise RetryableError("the token may only read", TOKEN, "set it to a token with write access")
                 return [str(one["name"]) for one in (said, *(said.get("orgs") or []))]
 
-        return self.hub.call(self.name, "main", ask)
+        return self.hub.call(self.name, "main", send)
 
     def settings(self) -> dict[str, Any] | None:
         """Return whether the repo is private and gated; None if the token sees no such repo."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        def ask() -> dict[str, Any] | None:
+        def send() -> dict[str, Any] | None:
             client = self.hub.client()
             try:
                 answer, _ = client.page(f"{client.address}/api/datasets/{self.name}")
             except RepositoryNotFoundError:
                 return None
-            with reading_answer():
+            with parsing_response():
                 return {"private": bool(answer["private"]), "gated": answer["gated"]}
 
-        return self.hub.call(self.name, "main", ask)
+        return self.hub.call(self.name, "main", send)
 
     def create(self, *, private: bool) -> None:
         """Make the repo, empty."""
@@ -195,17 +195,17 @@ class HubRepo:
 
         def unwrapped() -> None:
             try:
-                with reading_answer():
+                with parsing_response():
                     try:
                         call()
                     except RuntimeError as error:  # what the client says of a large file, around what was wrong
                         if isinstance(error, RecursionError) or error.__cause__ is None:
-                            raise Garbled(str(error)) from None
+                            raise MalformedResponse(str(error)) from None
                         raise error.__cause__ from None
             except HfHubHTTPError as error:
                 self._check_storage(error.response)
                 raise
-            except Garbled as error:
+            except MalformedResponse as error:
                 if "Invalid metadata in README.md" in str(error):
                     raise InputError(f"the hub refuses the card: {error}", self.name, "tell who wrote it") from None
                 raise

@@ -101,7 +101,7 @@ class Publication:
                 yield from (f"  {line}" for line in f"{key}: {said}"[:_SHOWN_CHARACTERS].splitlines())
 
 
-def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
+def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
     """
     Args:
         repo: which the card names.
@@ -126,14 +126,17 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
         title=repo.name.rpartition("/")[2],
         repository=repo.name,
         splits=splits,
-        made=[manifest],
+        manifests=[manifest],
         sources=sources,
         agreement=agreement,
         columns={**COLUMNS, **subsets.COLUMNS},
         notes=_notes(manifest.kind, splits, items),
         script=_VERIFY.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
-    beside = (Item.of(FILE_NAME, manifest.to_bytes()), Item.of(CARD, sign_card(dataset_card(card)).encode()))
+    beside = (
+        Item.from_bytes(FILE_NAME, manifest.to_bytes()),
+        Item.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
+    )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in beside}, splits, gate, agreement)
 

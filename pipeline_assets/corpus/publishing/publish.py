@@ -16,9 +16,9 @@ from typing import Any
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
 from pipeline_assets.corpus.publishing.dataset_card import card_splits
-from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, token_of
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, hf_token
 from pipeline_assets.corpus.publishing.load_back import load_back
-from pipeline_assets.corpus.publishing.publication import Publication, is_edited, publication_of
+from pipeline_assets.corpus.publishing.publication import Publication, is_edited, prepare_publication
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -160,14 +160,14 @@ def publish_sealed(
         hub: None where nothing is sent, as in a rebuild.
     Raises:
         UsageError: HF_TOKEN isn't set.
-        InputError: from `publication_of`, `publish`.
+        InputError: from `prepare_publication`, `publish`.
     """
     sent: dict[str, Any] = {}
     if hub is None:
         splits, _ = card_splits([artifact])
     else:
-        repo = HubRepo.of(asked.repo, hub, token_of(os.environ))
-        made = publication_of(artifact, repo, allow_unknown=asked.allow_unknown_licences)
+        repo = HubRepo.open(asked.repo, hub, hf_token(os.environ))
+        made = prepare_publication(artifact, repo, allow_unknown=asked.allow_unknown_licences)
         for line in made.terms():
             logger.info("%s: %s", repo.name, line)
         splits = [*made.splits]

@@ -5,7 +5,7 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.spine.errors import IN_RECIPE, key
-from pipeline_assets.spine.section import Option, RecipePart
+from pipeline_assets.spine.section import Option, RecipeSection
 
 
 def another_column(field: str) -> str:
@@ -16,7 +16,7 @@ def another_column(field: str) -> str:
     return f"set {key(name, IN_RECIPE)} to one that is there{key(name, ', or to null', ', or leave it out')}"
 
 
-class ColumnMap(RecipePart):
+class ColumnMap(RecipeSection):
     """Which source column is which field of a Document; None where the source has none.
 
     A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
@@ -33,7 +33,7 @@ Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
-class LicensedColumns(RecipePart):
+class LicensedColumns(RecipeSection):
     """The same for sources whose rows may say their own licence.
 
     A column that is named alone is there. Of several the first is taken that a row has a fitting value in; it may have
@@ -57,7 +57,7 @@ class LicensedColumns(RecipePart):
     ] = ("license",)
 
 
-class SourceLabels(RecipePart):
+class SourceLabels(RecipeSection):
     """What holds for every document of a local source.
 
     Attributes:

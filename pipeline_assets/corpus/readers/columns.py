@@ -153,7 +153,7 @@ def _without_pandas(value: Any) -> Any:
     return value
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+def read_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
     """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]

@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
+from pipeline_assets.corpus.readers.source_formats import FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import parse_yaml
 
@@ -142,14 +142,14 @@ def files_of_split(config: Config | None, split: str, paths: Sequence[str], wher
     """
     if config is not None and (patterns := config.patterns(split)):
         matching = matching_paths(paths, patterns, where)
-        return patterns, [path for path in matching if format_of(path) in ("parquet", "lines")]
+        return patterns, [path for path in matching if detect_format(path) in ("parquet", "lines")]
     folder = "" if config is None else config.folder
     if folder is None:
         return [], []
     inside = matching_paths(paths, [posixpath.join(folder, "**")], where)
-    rows = [path for path in inside if format_of(path) == "parquet"]
+    rows = [path for path in inside if detect_format(path) == "parquet"]
     if not rows:  # an uncompressed .json that no card names is dataset_infos.json or its like
-        rows = [path for path in inside if format_of(path) == "lines" and not path.endswith(".json")]
+        rows = [path for path in inside if detect_format(path) == "lines" and not path.endswith(".json")]
     said = [path for path in rows if _SPLIT_WORDS[split].search(path)]
     if said or config is not None or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values()):
         rows = said
@@ -196,14 +196,16 @@ def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object)
         if any(_ANY_FOLDERS in part and part != _ANY_FOLDERS for part in parts):
             what = f"in the pattern {'/'.join(parts)!r}, `**` is no folder of its own"
             raise InputError(what, where, "write `**/` for folders and `*` in a name")
-    return [path for path in there if path in named or any(_is_meant(tuple(path.split("/")), glob) for glob in globs)]
+    return [
+        path for path in there if path in named or any(_matches_config(tuple(path.split("/")), glob) for glob in globs)
+    ]
 
 
-def _is_meant(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+def _matches_config(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     """Whether the names of folders and of a file are what the parts of a pattern stand for."""
     if not names or not parts:
         return not names and not parts
     is_shown = parts[0].startswith(".") or not names[0].startswith(".")
     if parts[0] != _ANY_FOLDERS:
-        return is_shown and fnmatchcase(names[0], parts[0]) and _is_meant(names[1:], parts[1:])
-    return _is_meant(names, parts[1:] or ("*",)) or (is_shown and _is_meant(names[1:], parts))
+        return is_shown and fnmatchcase(names[0], parts[0]) and _matches_config(names[1:], parts[1:])
+    return _matches_config(names, parts[1:] or ("*",)) or (is_shown and _matches_config(names[1:], parts))

@@ -19,7 +19,13 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_http
-from pipeline_assets.corpus.readers.hub_listing import HubFile, is_digest, keep_listing, kept_listing, listed_file
+from pipeline_assets.corpus.readers.hub_listing import (
+    HubFile,
+    is_digest,
+    listed_file,
+    read_cached_listing,
+    write_listing,
+)
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.files import blocks, file_sha256
@@ -70,7 +76,7 @@ class HubFiles:
     traffic: hub_http.Traffic = field(default_factory=hub_http.Traffic, compare=False, repr=False)
     repo_type: hub_http.RepoType = "dataset"
 
-    def of_models(self) -> "HubFiles":
+    def for_models(self) -> "HubFiles":
         """The same for models, with the same counter."""
         return replace(self, repo_type="model")
 
@@ -92,11 +98,11 @@ class HubFiles:
         if not _COMMIT.fullmatch(commit):
             raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, "run `corpusmill pin` to get one")
         kept = self.listing_path(dataset, commit)
-        files = kept_listing(kept)
+        files = read_cached_listing(kept)
         if files is None:
             files = self.call(dataset, commit, lambda: self._list(dataset, commit))
             durable.make_folder(kept.parent)
-            keep_listing(kept, files)
+            write_listing(kept, files)
         return files
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
@@ -111,19 +117,19 @@ class HubFiles:
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
         durable.make_folder(folder)
-        with _alone_in(folder):
-            kept = _kept(folder, start, stop)
+        with _exclusive(folder):
+            kept = _cached_span(folder, start, stop)
             if kept is None:
                 partial = _partial(folder, start, stop)
                 self.call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
-                if (start, stop) == (0, file.size) and _digest_of([partial], file) != file.digest:
+                if (start, stop) == (0, file.size) and _file_digest([partial], file) != file.digest:
                     partial.unlink()
                     raise _not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
                 kept = folder / f"{start}-{stop}.{file_sha256(partial)}"
                 durable.rename(partial, kept)
         return Span(start, stop, kept)
 
-    def bytes_missing(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
+    def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
 
         A cached span with exactly these bounds, or the start of one from an interrupted download, is not requested.
@@ -141,7 +147,7 @@ class HubFiles:
     def _commit(self, dataset: str, revision: str) -> str:
         client = self.client()
         answer, _ = client.page(f"{self._api(client, dataset)}/revision/{quote(revision, safe='')}")
-        with hub_http.reading_answer():
+        with hub_http.parsing_response():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is no commit")
@@ -155,7 +161,7 @@ class HubFiles:
         url: str | None = f"{self._api(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.page(url)
-            with hub_http.reading_answer():
+            with hub_http.parsing_response():
                 if url is not None and not entries:
                     raise ValueError("an empty page names a next one")
                 for entry in entries:
@@ -172,7 +178,7 @@ class HubFiles:
     def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
         """Remove the cached listing, and raise, if the hub doesn't list the file as it does: it came damaged."""
         kept = self.listing_path(dataset, commit)
-        if file in (kept_listing(kept) or ()) and file not in self._list(dataset, commit):
+        if file in (read_cached_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
@@ -232,7 +238,7 @@ class HubFiles:
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Where the cache keeps what a dataset holds at a commit."""
-        return self._cache_of(dataset) / "listings" / f"{commit}.json"
+        return self._cache_folder(dataset) / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
         """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`.
@@ -240,12 +246,12 @@ class HubFiles:
         Raises:
             InputError: `digest` is none.
         """
-        folder = self._cache_of(dataset)
+        folder = self._cache_folder(dataset)
         if not is_digest(digest):
             raise InputError(f"{digest!r} is no hash of a file", dataset, "list the files at their commit again")
         return folder / "bytes" / digest.replace(":", "-")
 
-    def _cache_of(self, dataset: str) -> Path:
+    def _cache_folder(self, dataset: str) -> Path:
         """The cache of one dataset; no dataset's is called `models`, since each has `--` in its name."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
@@ -263,14 +269,14 @@ def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterat
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
+def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
     """Raise InputError if spans, all bytes of the file in order, lack its hash; the cache loses them then."""
-    if _digest_of([span.local for span in spans], file) != file.digest:
-        forget(spans)
+    if _file_digest([span.local for span in spans], file) != file.digest:
+        delete_spans(spans)
         raise _not_as_listed(file.digest, where)
 
 
-def forget(spans: Iterable[Span]) -> None:
+def delete_spans(spans: Iterable[Span]) -> None:
     """Removes spans from the cache: damaged bytes must not be what the next try finds."""
     for span in spans:
         span.local.unlink(missing_ok=True)
@@ -297,7 +303,7 @@ def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _exclusive(folder: Path) -> Iterator[None]:
     """One process, and one thread of it, at a time: two builds may want the same bytes."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -307,7 +313,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _kept(folder: Path, start: int, stop: int) -> Path | None:
+def _cached_span(folder: Path, start: int, stop: int) -> Path | None:
     """A cached span that is still what it was; a damaged one is removed."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == _PARTIAL:
@@ -332,7 +338,7 @@ def _partial_name(start: int, stop: int) -> str:
     return f"{start}-{stop}.{durable.boot()}{_PARTIAL}"
 
 
-def _digest_of(parts: Sequence[Path], file: HubFile) -> str:
+def _file_digest(parts: Sequence[Path], file: HubFile) -> str:
     """Digest of the parts' bytes, of the kind that the listing has for the file."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)

@@ -84,7 +84,7 @@ class HubClient:
         with self.stream(url, self.address) as response:
             self.check(response)
             content = b"".join(self.body(response))
-        with reading_answer():
+        with parsing_response():
             following = response.links.get("next", {}).get("url")
             if following is None:
                 return json.loads(content), None
@@ -102,10 +102,10 @@ class HubClient:
                 break
             response = session.send(response.next_request, follow_redirects=False)
         else:
-            raise Garbled(f"it redirects more than {session.max_redirects} times")
+            raise MalformedResponse(f"it redirects more than {session.max_redirects} times")
         self.check(response)
         headers = response.headers
-        with reading_answer():
+        with parsing_response():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
             size = int(headers.get("X-Linked-Size") or headers["Content-Length"])
             location = str(response.url.join(headers.get("Location", "")))
@@ -164,17 +164,17 @@ class HubCall(NamedTuple):
     repo_type: RepoType = "dataset"
 
 
-class Garbled(Exception):
+class MalformedResponse(Exception):
     """An answer that is none of the hub's: cut by a proxy, or its login page."""
 
 
 @contextmanager
-def reading_answer() -> Iterator[None]:
+def parsing_response() -> Iterator[None]:
     """Raise Garbled inside the context if the answer's JSON is none, or has other fields."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Garbled(_shown(error)) from None
+        raise MalformedResponse(_shown(error)) from None
 
 
 def with_retries(call: Callable[[], T], asked: HubCall) -> T:
@@ -199,7 +199,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
             seconds, problem = None, _shown(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
             refusal = TransientError(f"{asked.dataset} can't be reached ({problem})", asked.address, fix)
-        except (Garbled, httpx2.InvalidURL) as error:  # of what the hub names: its own address was checked
+        except (MalformedResponse, httpx2.InvalidURL) as error:  # of what the hub names: its own address was checked
             seconds, problem = None, f"an answer that can't be read ({error})"
             what = f"the answer for revision {asked.revision} can't be read ({error})"
             fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"

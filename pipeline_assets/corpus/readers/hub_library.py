@@ -13,7 +13,7 @@ import httpx2
 from huggingface_hub import constants, hf_raise_for_status, set_client_factory
 from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, Garbled, requested_wait_s
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, MalformedResponse, requested_wait_s
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
 
 _MAX_RETRY_WAIT_S = 60.0  # of `huggingface_hub`, which waits five times per call
@@ -121,4 +121,6 @@ def _check_offer(response: httpx2.Response) -> None:
     for stored in offer["objects"]:
         header = ((stored.get("actions") or {}).get("upload") or {}).get("header") or {}
         if "chunk_size" in header and int(header["chunk_size"]) < _LEAST_CHUNK_BYTES:
-            raise Garbled(f"chunk_size must be at least {_LEAST_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}")
+            raise MalformedResponse(
+                f"chunk_size must be at least {_LEAST_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}"
+            )

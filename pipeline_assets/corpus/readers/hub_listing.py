@@ -12,11 +12,11 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.files import MetadataFile
 
 logger = logging.getLogger("corpusmill")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
-_UNFIT_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
+_INVALID_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
 
 def _checked_file(file: HubFile) -> HubFile:
     """Raise TypeError or ValueError if no listing may have the file: below its repo, of a size, with a hash."""
-    if _UNFIT_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
+    if _INVALID_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
         raise ValueError(f"{file.path!r} is no path of a repo")
     if type(file.size) is not int or not 0 <= file.size < 1 << 63:
         raise ValueError(f"{file.size!r} is no size")
@@ -70,15 +70,15 @@ class _Listing:
     sha256: str
 
 
-_LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", _Listing)
+_LISTING_FILE = MetadataFile("listing", 1 << 30, "remove it: it is asked for again", _Listing)
 
 
-def keep_listing(path: Path, files: Sequence[HubFile]) -> None:
+def write_listing(path: Path, files: Sequence[HubFile]) -> None:
     """Writes a listing for the cache."""
-    durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _sha256_of(files))))
+    durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _entry_sha256(files))))
 
 
-def _sha256_of(files: Sequence[HubFile]) -> str:
+def _entry_sha256(files: Sequence[HubFile]) -> str:
     return hashlib.sha256(msgspec.json.encode(files)).hexdigest()
 
 
@@ -90,7 +90,7 @@ def read_listing(path: Path) -> list[HubFile]:
         InputError: it is damaged, or names what no repo has.
     """
     listing = _LISTING_FILE.read(path)
-    if _sha256_of(listing.files) != listing.sha256:
+    if _entry_sha256(listing.files) != listing.sha256:
         raise InputError("it is not as it was written", path, _LISTING_FILE.fix)
     try:
         return [*map(_checked_file, listing.files)]
@@ -98,7 +98,7 @@ def read_listing(path: Path) -> list[HubFile]:
         raise InputError(str(error), path, _LISTING_FILE.fix) from None
 
 
-def kept_listing(path: Path) -> list[HubFile] | None:
+def read_cached_listing(path: Path) -> list[HubFile] | None:
     """A cached listing; None where there is none, or a damaged one."""
     try:
         return read_listing(path)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.columns import check_columns
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, forget
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, delete_spans
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.errors import InputError
 
@@ -111,7 +111,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
                 return Footer(pq.read_metadata(source), spans)
         except (pa.ArrowException, OSError) as error:
             what = f"its footer can't be read ({error})"
-    forget(spans)
+    delete_spans(spans)
     raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 

@@ -16,7 +16,7 @@ import httpcore2
 import httpx2
 from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import Garbled
+from pipeline_assets.corpus.readers.hub_http import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
@@ -70,7 +70,7 @@ class LimitedClient(httpx2.Client):
         """Limit the size of a body; refuse compression, but for a refusal by its status, whose body nobody decodes."""
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
         if is_compressed and (self._decodes_refusals or not response.is_error):
-            raise Garbled("the answer is compressed, which was not requested")
+            raise MalformedResponse("the answer is compressed, which was not requested")
         request = response.request
         span = _RANGE.fullmatch(request.headers.get("Range", "")) if response.is_success else None
         most = int(span[2]) - int(span[1]) + 1 if span else MAX_JSON_BYTES

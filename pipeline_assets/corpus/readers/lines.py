@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from pipeline_assets.corpus.formats.compression import codec_of, decompressed, whole_lines
+from pipeline_assets.corpus.formats.compression import decompressed, detect_codec, whole_lines
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import hashed
-from pipeline_assets.spine.ledger import Reject, Words
+from pipeline_assets.spine.files import hash_while_reading
+from pipeline_assets.spine.ledger import Reject, RejectFormatter
 
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES = "it is no file of lines: convert it, or leave it out"
@@ -47,10 +47,10 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
     """
     with open_source(file) as opened:
         first = _seek_line(opened, start)
-        yield from placed_lines(_blocks(opened, file), first, file.path)
+        yield from lines_with_offsets(_blocks(opened, file), first, file.path)
 
 
-def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator[tuple[int, bytes]]:
+def lines_with_offsets(blocks: Iterable[bytes], place: int, where: object) -> Iterator[tuple[int, bytes]]:
     """(place, bytes) in blocks of whole lines, without a byte order mark of UTF-8 at the start of the file.
 
     Args:
@@ -69,10 +69,10 @@ def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
     """(place, line with its newline) of the lines that begin in the range."""
-    return lines_of(line_blocks(piece.file, piece.start), piece.stop)
+    return read_lines(line_blocks(piece.file, piece.start), piece.stop)
 
 
-def lines_of(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
+def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
     """(place, line with its newline) of the lines of some blocks that begin before `stop`, or all."""
     for place, block in blocks:
         for line in io.BytesIO(block):
@@ -154,13 +154,13 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     place = opened.tell()
-    codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
+    codec = detect_codec(opened.read(HEAD_BYTES)) if place == 0 else None
     opened.seek(place)
-    source = hashed(opened, file.path) if place == 0 else opened
+    source = hash_while_reading(opened, file.path) if place == 0 else opened
     return decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
 
 
-def row_words(name: str, row: int, file: SourceFile | None) -> str:
+def format_row(name: str, row: int, file: SourceFile | None) -> str:
     """`line 12 (byte 3,456)`, `byte 3,456` where the line can't be counted, `row 12` of what has no lines.
 
     Args:
@@ -177,15 +177,15 @@ def row_words(name: str, row: int, file: SourceFile | None) -> str:
     return f"byte {row:,}" if line is None else f"line {line:,} (byte {row:,})"
 
 
-def reject_words(files: Iterable[SourceFile]) -> Words:
+def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
     """How people are told of a reject of one of these files."""
     by_name = {file.name: file for file in files}
-    return lambda reject: reject.told(row_words(reject.file, reject.row, by_name.get(reject.file)))
+    return lambda reject: reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
 
 
 def numbered_words(reject: Reject) -> str:
     """How people are told of a reject of a file whose rows have numbers."""
-    return reject.told(f"row {reject.row:,}")
+    return reject.describe(f"row {reject.row:,}")
 
 
 def file_at(path: Path) -> SourceFile | None:
@@ -210,9 +210,9 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
             if not line.strip():
                 continue
             if is_first:
-                refuse_document(line, piece.file.path)
+                raise_if_document(line, piece.file.path)
             if not line.endswith(b"\n") and row.reason not in NOT_FROM_A_CUT:
-                raise _broken_off(piece, place, line, row)
+                raise _truncated_line_error(piece, place, line, row)
         is_first = False
         yield place, row
 
@@ -246,17 +246,17 @@ def _is_nested_too_deep(line: bytes) -> bool:
     return False
 
 
-def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:
+def _truncated_line_error(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:
     """What to say of a last line that can't be read."""
     if b"\0" in line:
         what = f"from byte {place + line.index(0):,} on it holds NUL bytes, as a crash or a full disk leaves them"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove them")
-    last = row_words(piece.file.name, place, piece.file)
+    last = format_row(piece.file.name, place, piece.file)
     what = f"its last line, {last}, is cut off ({fault.detail or fault.reason})"
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 
-def refuse_document(first_line: bytes, where: object) -> None:
+def raise_if_document(first_line: bytes, where: object) -> None:
     """Raise InputError if a first line that is no JSON object begins a JSON array, or an object over many lines."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":

@@ -32,14 +32,16 @@ class Listing:
     missing: Mapping[str, int] | None = None
 
     @classmethod
-    def of_files(cls, files: Iterable[SourceFile]) -> "Listing":
+    def from_files(cls, files: Iterable[SourceFile]) -> "Listing":
         """Of files of this machine, none of which has been hashed."""
         return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
     @classmethod
-    def of_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
+    def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
         """Of what reads files of a hub whole, listed by what it is made from."""
-        return cls(missing={f"{dataset}:{file.path}": hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+        return cls(
+            missing={f"{dataset}:{file.path}": hub.count_missing_bytes(dataset, file, 0, file.size) for file in files}
+        )
 
 
 def figures_of_inputs(inputs: Inputs) -> dict[str, int]:

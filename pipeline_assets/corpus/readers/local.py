@@ -25,7 +25,7 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patter
 from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, format_of
+from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, detect_format
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.spine.section import Option, text_rule
 
@@ -71,9 +71,9 @@ class LocalRecipe(SourceLabels):
         """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
-    def format_of(self, name: str) -> Format | None:
+    def detect_format(self, name: str) -> Format | None:
         """Return the format of a file, by its name; None if unknown."""
-        return format_of(name, self.text_endings)
+        return detect_format(name, self.text_endings)
 
     def is_license_file(self, name: str) -> bool:
         """Check by a file's name whether it states the licence of other files."""
@@ -103,7 +103,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
-    if recipe.format_of(piece.file.name) == "lines":
+    if recipe.detect_format(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
     read = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}[recipe.text_unit or "file"]
     texts = read(piece)
@@ -113,10 +113,10 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
 def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     """The first rows of a file of JSON lines or Parquet, without those that can't be read."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
-    if format_of(file.name) == "parquet":
+    if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, LOOKED_AT))
     else:
-        [piece, *_] = source_folder.byte_ranges(file, file.bytes)
+        [piece, *_] = source_folder.byte_value_ranges(file, file.bytes)
         rows = json_rows(piece, lines(piece))
     return [row for _, row in itertools.islice(rows, LOOKED_AT) if not isinstance(row, Fault)]
 
@@ -125,7 +125,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
     """Raise UsageError if Parquet lacks a column that is named, or all first rows of JSON lines lack the text's."""
     lines_of: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:LOOKED_AT]:
-        match format_of(file.name):
+        match detect_format(file.name):
             case "parquet":
                 row_group_runs(file, columns, 1)
             case "lines":
@@ -137,7 +137,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
 
 
 def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
-    kind = recipe.format_of(file.name)
+    kind = recipe.detect_format(file.name)
     if kind is None:
         what = f"its name ends with none of {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
         fix = f"rename it, narrow the pattern, or add its ending to {key('text_endings', IN_RECIPE)}"
@@ -149,7 +149,7 @@ def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: in
         return (
             [source_folder.ByteRange(file)]
             if recipe.text_unit == "file"
-            else source_folder.byte_ranges(file, shard_bytes)
+            else source_folder.byte_value_ranges(file, shard_bytes)
         )
     if recipe.columns is None:
         raise UsageError("which column holds the text is not said", file.path, "set `columns` in the recipe")
@@ -158,7 +158,7 @@ def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: in
     with source_folder.open_source(file) as opened:
         if opened.read(4) == b"PAR1":
             raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
-    return source_folder.byte_ranges(file, shard_bytes)
+    return source_folder.byte_value_ranges(file, shard_bytes)
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
-from pipeline_assets.corpus.formats.compression import codec_of
+from pipeline_assets.corpus.formats.compression import detect_codec
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import Promise, promise_file
+from pipeline_assets.spine.files import ExpectedHash, expect_hash
 from pipeline_assets.spine.manifest import Manifest
 
 HEAD_BYTES = 16
@@ -97,10 +97,10 @@ def _refuse_unreadable(folder: Path) -> None:
         folders[:] = [name for name in folders if not name.startswith(".")]
 
 
-def byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
+def byte_value_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
     """The file in ranges of `range_bytes`, the last one shorter; a compressed or an empty file is one."""
     with open_source(file) as opened:
-        is_compressed = codec_of(opened.read(HEAD_BYTES)) is not None
+        is_compressed = detect_codec(opened.read(HEAD_BYTES)) is not None
     if is_compressed or file.bytes == 0:
         return [ByteRange(file)]
     step = max(range_bytes, UTF8_MARK_BYTES + 1)  # the first line, after its mark, begins in the first range
@@ -174,7 +174,7 @@ class InputFolder(ABC):
         """What the patterns match, sorted by name."""
         return list_files(self.path, self.names())
 
-    def changed(self, root: Path, manifest: Manifest) -> str | None:
+    def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """What is not as it was when the manifest was sealed, by names, sizes and times of change; None if all is.
 
         A folder that is gone has not changed: what was read of it stays.
@@ -226,13 +226,13 @@ def modified_ns(files: Sequence[SourceFile]) -> list[int]:
     return [file.path.stat().st_mtime_ns for file in files]
 
 
-def as_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
-    """Where the files lie, as `folder_of` reads it back: below the data root relative to it, since both may move."""
+def to_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
+    """Where the files lie, as `input_folder` reads it back: below the data root relative to it, since both may move."""
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}
 
 
-def folder_of(manifest: Manifest, root: Path) -> SourceFolder | None:
+def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
     """The folder that a manifest's inputs were read from, its path absolute; None where it names none. The artifact
     lies in the data root.
     """
@@ -254,11 +254,11 @@ def files_while_read(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
         InputError: they are not as they are listed, before or after.
     """
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
-    yield files_of(folder, pin)
-    files_of(folder, pin)  # else they were written to while they were read
+    yield selected_files(folder, pin)
+    selected_files(folder, pin)  # else they were written to while they were read
 
 
-def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
+def selected_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     """The files that a manifest lists, in the folder where they lie now; its path is absolute. A build that asks for
     them reads them, so they are held against the manifest's hashes.
 
@@ -269,13 +269,13 @@ def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
         what = "the folder that its files were read from is gone"
         fix = "give it back, or leave a link there to where it is now, or correct the source's path"
         raise RetryableError(what, folder.path, fix)
-    reason = folder.changed(Path(), manifest)
+    reason = folder.describe_changes(Path(), manifest)
     if reason is not None:
         fix = "let nothing write there, and run the recipe again"
         raise InputError(f"{reason} since they were hashed", folder.path, fix)
     entries = manifest.identity.inputs
     files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
-        promise = Promise(entry["digest"].removeprefix(_SHA256), f"{manifest.name} lists", _CHANGED)
-        promise_file(file.path, promise, is_streamed=True)
+        promise = ExpectedHash(entry["digest"].removeprefix(_SHA256), f"{manifest.name} lists", _CHANGED)
+        expect_hash(file.path, promise, is_streamed=True)
     return files

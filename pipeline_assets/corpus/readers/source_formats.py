@@ -15,7 +15,7 @@ FORMATS: dict[str, Format] = {
 COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
-def format_of(name: str, text_endings: Sequence[str] = ()) -> Format | None:
+def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
     """By the name, compressed or not: nothing in a text file says that its lines are not meant to be JSON.
 
     Args:

@@ -47,11 +47,11 @@ import pydantic
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines_of, row_words
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, format_row, json_rows, line_blocks, read_lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.section import Option, RecipePart
+from pipeline_assets.spine.section import Option, RecipeSection
 
 Format = Literal["doc", "json"]
 _HEADER = re.compile(  # at the beginning of a line
@@ -79,7 +79,7 @@ class Page(msgspec.Struct, frozen=True):
 
     Attributes:
         text: with the title line above it, where the file repeats that.
-        others: further keys of a JSON line.
+        attributes: further keys of a JSON line.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Page(msgspec.Struct, frozen=True):
     url: str
     title: str
     text: str
-    others: dict[str, Any]
+    attributes: dict[str, Any]
 
 
 def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
@@ -177,7 +177,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
     has_end_inside = _END in content and _END_LINE.search(content) is not None
     if not is_closed and (is_last or not has_end_inside):
         what = "this page isn't closed, the file is cut off" if is_last else "this page isn't closed before the next"
-        where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
+        where = f"{piece.file.path} {format_row(piece.file.name, place, piece.file)}"
         raise InputError(what, where, "extract again, or leave the file out")
     if has_end_inside:
         return Fault("unclear_end", "a line `</doc>` inside the page")
@@ -193,7 +193,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
     is_first = piece.start == 0
-    for place, row in json_rows(piece, lines_of(blocks, piece.stop)):
+    for place, row in json_rows(piece, read_lines(blocks, piece.stop)):
         if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
             missing = ", ".join(key for key in _TYPES if key not in row)
             what = f"its first line has no {missing}; it has {', '.join(row) or 'nothing'}"
@@ -210,19 +210,19 @@ def _json_page(row: dict[str, Any]) -> Page | Fault:
         if type(value) not in _TYPES[name]:
             return Fault("wrong_type", f"{name} is {type(value).__name__}")
     revid, id_ = row.pop("revid", None), values.pop("id")
-    return Page(str(id_), None if revid in (None, "") else str(revid), others=row, **values)
+    return Page(str(id_), None if revid in (None, "") else str(revid), attributes=row, **values)
 
 
 def count_pages(piece: ByteRange) -> int:
     """Lines that begin a `<doc>` element, or lines of JSON, that begin in the range."""
     kind, blocks = open_extraction(piece)
-    lines = (line for _, line in lines_of(blocks, piece.stop))
+    lines = (line for _, line in read_lines(blocks, piece.stop))
     if kind == "json":
         return sum(bool(line.strip()) for line in lines)
     return sum(line.startswith(_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)
 
 
-class WikipediaRecipe(RecipePart):
+class WikipediaRecipe(RecipeSection):
     """Extractions of Wikipedia; the licence is that of the dump's date, or said outright: exactly one of the two.
 
     Attributes:
@@ -294,7 +294,7 @@ def _document(
         doc_id=f"wikipedia:{language}:{page.id}",
         license_tag=licence[0],
         created_at="",
-        meta=Meta.of(piece.file.name, place, page.others | columns, licence[1]),
+        meta=Meta.from_mapping(piece.file.name, place, page.attributes | columns, licence[1]),
     )
 
 
@@ -323,7 +323,7 @@ def _language(url: str, language: str | None, piece: ByteRange, place: int) -> s
         return match["language"]
     if match is None and "://" not in url and language is not None:
         return language
-    where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
+    where = f"{piece.file.path} {format_row(piece.file.name, place, piece.file)}"
     if match is not None:
         wanted = key("language", "the recipe's `{}`,")
         what = f"the url {url} is of another wiki than {wanted} {language}"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class ScoreWork:
 class Launcher(Protocol):
     """Runner of the score shards of a split on other machines."""
 
-    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
+    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Yield the receipts in the order of the jobs, each committed under `stage`: a `RunStage`."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return what a manifest records about the machines that ran the jobs."""
 
 
-class Elsewhere(Protocol):
+class RemoteLauncherFactory(Protocol):
     """Where score shards run if not here."""
 
     def words(self, works: Sequence[ScoreWork]) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Elsewhere(Protocol):
             UsageError: in the end, as `at`.
         """
 
-    def at(self, work: ScoreWork, folder: BuildFolder) -> AbstractContextManager[Launcher]:
+    def at(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
         """Its launcher for a split, whose results are put into a folder.
 
         Raises:

@@ -158,11 +158,11 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     check_quantisation(config, folder, recipe.dequantise)
     network = _load(folder, config, recipe)
     with refusing("its config can't be used", folder, _ANOTHER):
-        head = _head_of(network, folder)
+        head = _find_head(network, folder)
     facts = {
         "architecture": type(network).__name__,
         "attention": network.config._attn_implementation,
-        "experts": getattr(network.config, "_experts_implementation", None) if _has("Experts", network) else None,
+        "experts": getattr(network.config, "_experts_implementation", None) if _has_value("Experts", network) else None,
         "quantization": (getattr(config, "quantization_config", None) or {}).get("quant_method"),
     }
     limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
@@ -247,19 +247,19 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     return network.eval()
 
 
-def _has(part: str, network: Any) -> bool:
+def _has_value(part: str, network: Any) -> bool:
     return any(part in type(module).__name__ for module in network.modules())
 
 
-def _head_of(network: Any, folder: Path) -> LmHead:
+def _find_head(network: Any, folder: Path) -> LmHead:
     head, config = network.get_output_embeddings(), network.config.get_text_config()
     if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
         what = f"its head is {type(head).__name__}, no matrix of floats"
         raise InputError(what, folder, "give a model whose LM head is not quantised")
-    return LmHead(head.weight, head.bias, _scale_of(config), getattr(config, "final_logit_softcapping", None))
+    return LmHead(head.weight, head.bias, _find_scale(config), getattr(config, "final_logit_softcapping", None))
 
 
-def _scale_of(config: Any) -> float:
+def _find_scale(config: Any) -> float:
     """As Cohere has it, or Granite."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
@@ -278,7 +278,7 @@ def _checked(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> Langu
         if _is_near(packed, rows, asked, tolerance):
             return packed
         model.network.set_attn_implementation(natural)
-    if recipe.device == "cuda" and natural == "eager" and _has("Attention", model.network):
+    if recipe.device == "cuda" and natural == "eager" and _has_value("Attention", model.network):
         fix = "install flash-attn or kernels and name the attention in `attention`, or take another model"
         raise InputError("its attention would fall back to eager, which is slow and takes much memory", folder, fix)
     if not _is_near(model, rows, asked, tolerance):

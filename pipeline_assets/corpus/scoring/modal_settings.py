@@ -62,7 +62,7 @@ class ModalSettings(pydantic.BaseModel):
     split_cost_limit: float | None = pydantic.Field(None, ge=0)
 
     @classmethod
-    def of(cls, variables: Mapping[str, str], **given: object) -> Self:
+    def from_mapping(cls, variables: Mapping[str, str], **given: object) -> Self:
         """Settings as the environment has them.
 
         Args:

@@ -14,11 +14,11 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.nemotron.schema import Condition, condition_of, refuse_unfit_name
+from pipeline_assets.corpus.nemotron.schema import Condition, parse_condition, raise_if_invalid_name
 from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Decimal, Option, RecipePart
+from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
 SCORES_STAGE = StageVersion("nemotron_nll_scores", 1)
 Device = Literal["cpu", "cuda"]
@@ -26,7 +26,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 FEWEST_BATCH_TOKENS = 512  # a smaller number is meant as rows: other scorers count a batch in rows
 
 
-class ScoringRecipe(RecipePart):
+class ScoringRecipe(RecipeSection):
     """How rows are scored. All of it may change bits of a score; equal recipes on CPUs give equal bytes.
 
     Attributes:
@@ -92,13 +92,13 @@ SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 2)
 Percentile = Annotated[Decimal, pydantic.BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 
-class SubsetRule(RecipePart):
+class SubsetRule(RecipeSection):
     """The rows of a subset.
 
     Attributes:
         percentile: the lowest and the highest `percentile_within_split`, both included: whole numbers from 0 to 100, or
             decimal strings.
-        where: conditions that all hold, in SQL over the columns of a row, see `condition_of`.
+        where: conditions that all hold, in SQL over the columns of a row, see `parse_condition`.
         max_rows: at most so many, over all splits; None for all.
         balance: whether domains (`meta_domain`; none is one too) have equal shares of `max_rows`; what one lacks goes
             to the others. Without `max_rows` each has as many rows as the domain with the fewest.
@@ -125,7 +125,7 @@ class SubsetRule(RecipePart):
     @property
     def columns(self) -> list[str]:
         """Columns that the conditions ask."""
-        return sorted({column for one in self.where for column in condition_of(one).meta.root_names()})
+        return sorted({column for one in self.where for column in parse_condition(one).meta.root_names()})
 
 
 _UNVERIFIED = (
@@ -154,7 +154,7 @@ def _default_rules() -> dict[str, SubsetRule]:
     }
 
 
-class SubsetsRecipe(RecipePart):
+class SubsetsRecipe(RecipeSection):
     """The training subsets of scored rows. The default ones, by the NLL of a completion under the scoring model:
 
     - `anchor`: low NLL, always right. What the model does well: it holds behaviour in place while weights change.
@@ -189,7 +189,7 @@ class SubsetsRecipe(RecipePart):
     @classmethod
     def _name_folders(cls, rules: Mapping[str, SubsetRule]) -> Mapping[str, SubsetRule]:
         for name in rules:
-            refuse_unfit_name(name)
+            raise_if_invalid_name(name)
         return rules
 
     @pydantic.model_validator(mode="before")
@@ -215,7 +215,7 @@ class SubsetsRecipe(RecipePart):
         return sorted({column for rule in self.rules.values() for column in rule.columns})
 
 
-def turns(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
+def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
     """The first eight bytes of sha256 of seed, rule, split and id, with NUL between, as a number; shape (ids,).
 
     The lowest come first.
@@ -229,7 +229,7 @@ def turns(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.ui
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def taken_by(rule: SubsetRule, turn: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+def select_rows(rule: SubsetRule, turn: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which of the rows that it can take a rule takes; all of shape (rows,), `turn` as `turns` has it.
 
     Balanced domains give a row each, one after the other, as long as they have some: for one row more of the rule, one
@@ -267,7 +267,7 @@ def choose(
     chosen = np.zeros_like(candidates)
     for place, rule in enumerate(rules):
         rows = np.flatnonzero(candidates[:, place] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, place] = taken_by(rule, turn[rows, place], domains[rows])
+        chosen[rows, place] = select_rows(rule, turn[rows, place], domains[rows])
     return chosen
 
 

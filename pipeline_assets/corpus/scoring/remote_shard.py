@@ -16,33 +16,33 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, made_by, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, bare
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
-Asked = dict[str, Any]
-_MOST_BEGINNINGS = 3  # of a shard that is not done
+Request = dict[str, Any]
+_MAX_ATTEMPTS = 3  # of a shard that is not done
 _OF_A_SPLIT = {"max_rows", "shard_rows", "rescored"}  # keys that choose rows, and change no score
 _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
 
-def files_asked(files: FilesOfHub) -> Asked:
+def files_request(files: FilesOfHub) -> Request:
     """Files that are to be fetched."""
     listed = [[file.path, file.size, file.digest] for file in files.files.values()]
     return {"name": files.name, "revision": files.revision, "files": listed}
 
 
-def fetch_asked(work: ScoreWork) -> Asked:
+def fetch_request(work: ScoreWork) -> Request:
     """All that the shards of a split read."""
     assert work.pools is not None and work.model is not None
-    return {"pools": files_asked(work.pools), "models": {work.model_digest: files_asked(work.model)}}
+    return {"pools": files_request(work.pools), "models": {work.model_digest: files_request(work.model)}}
 
 
-def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Asked:
+def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
     """A shard that is to be scored.
 
     Args:
@@ -56,7 +56,7 @@ def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Asked:
         "model": work.model_digest,
         "recipe": recipe,
         "gpu": gpu,
-        "pools": files_asked(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
+        "pools": files_request(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
         "pool_file": job.pool_file,
         "name": job.name,
         "rows": list(job.row_numbers),
@@ -64,7 +64,7 @@ def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Asked:
     }
 
 
-def fetch_files(asked: Asked, hub: HubFiles) -> None:
+def fetch_files(asked: Request, hub: HubFiles) -> None:
     """Files into the cache of a hub, those that aren't there yet, each checked against its hash.
 
     Raises:
@@ -72,28 +72,28 @@ def fetch_files(asked: Asked, hub: HubFiles) -> None:
     """
     _fetch(asked["pools"], hub)
     for key, model in asked["models"].items():
-        _fetch(model, hub.of_models())
+        _fetch(model, hub.for_models())
         durable.write_durably(_listed(key, hub.cache), json.dumps(model).encode())
 
 
-def _fetch(asked: Asked, hub: HubFiles) -> None:
+def _fetch(asked: Request, hub: HubFiles) -> None:
     for entry in asked["files"]:
         hub.fetch(asked["name"], asked["revision"], HubFile(*entry))
 
 
-def is_fetched(asked: Asked, files: Path) -> bool:
+def is_fetched(asked: Request, files: Path) -> bool:
     """Whether what a shard reads is there."""
     pools, [entry] = asked["pools"], asked["pools"]["files"]
-    missing = HubFiles(files).bytes_missing(pools["name"], HubFile(*entry), 0, entry[1])
+    missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listed(asked["model"], files).exists()
 
 
 def _listed(model: str, files: Path) -> Path:
     """What says which files a model has; it is there when they are."""
-    return files / f"model-{sha256_of(model).rpartition(':')[2]}.json"
+    return files / f"model-{canonical_sha256(model).rpartition(':')[2]}.json"
 
 
-def score_remote(asked: Asked, files: Path, scores: Path) -> Receipt:
+def score_remote(asked: Request, files: Path, scores: Path) -> Receipt:
     """A shard of scores, in the folder `scores`: its receipt, whose path is below that.
 
     Args:
@@ -106,38 +106,38 @@ def score_remote(asked: Asked, files: Path, scores: Path) -> Receipt:
     if asked["stage"] != vars(SCORES_STAGE):
         raise UsageError(f"it has {SCORES_STAGE}, and was asked for {asked['stage']}", "the app on Modal", _DEPLOY)
     recipe = ScoringRecipe.from_content(asked["recipe"])
-    means = made_by(recipe)
+    means = scoring_environment(recipe)
     if asked["gpu"] is not None and asked["gpu"].strip("!+").partition("-")[0].upper() not in means["device"].upper():
         fix = f"{_DEPLOY}, and set CORPUSMILL_MODAL_GPU alike; H100! keeps Modal from giving an H200"
         raise UsageError(f"it runs on {means['device']}, and not on {asked['gpu']}", bare("scoring.device"), fix)
 
-    def make(folder: BuildFolder) -> Receipt:
+    def make(folder: StagingView) -> Receipt:
         pools, [entry] = asked["pools"], asked["pools"]["files"]
-        pool = _there(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
+        pool = _verified_file(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
         job = ScoreJob(asked["name"], asked["pool_file"], pool, tuple(asked["rows"]), asked["batch_rows"])
         name, weights = _linked(asked["model"], files)
         try:
             return score_shard(job, WHOLE, folder, Scorer(asked["model"], recipe, weights))
         except InputError as error:
-            error.move(str(weights), name)
+            error.relocate(str(weights), name)
             raise
 
-    return kept(asked, scores, make, means)
+    return load_or_score(asked, scores, make, means)
 
 
-def kept(
-    asked: Asked, scores: Path, make: Callable[[BuildFolder], Receipt], means: Mapping[str, str] | None = None
+def load_or_score(
+    asked: Request, scores: Path, make: Callable[[StagingView], Receipt], environment: Mapping[str, str] | None = None
 ) -> Receipt:
     """What was made of this before, else what is made of it now: one file, by its digest, with a receipt beside it.
 
     Args:
         make: its receipt, of one file in a folder.
-        means: by which it is made.
+        environment: by which it is made.
     Raises:
         RetryableError: whoever began it ended, three times, before it was done. The next one may try again.
     """
     [[_, _, pool]] = asked["pools"]["files"]  # not the commit that has it: the same rows are paid for once
-    digest = sha256_of({**asked, "pools": pool, "means": means}).rpartition(":")[2]
+    digest = canonical_sha256({**asked, "pools": pool, "means": environment}).rpartition(":")[2]
     name = f"{asked['split']}/{digest}.parquet"
     made = scores / name
     receipt_file, begun_file = (made.with_suffix(suffix) for suffix in (".json", ".begun"))
@@ -145,7 +145,7 @@ def kept(
     if found is not None:
         return found
     begun = begun_file.stat().st_size if begun_file.exists() else 0  # a byte for each time
-    if begun >= _MOST_BEGINNINGS:
+    if begun >= _MAX_ATTEMPTS:
         durable.remove(begun_file)
         what = f"it was begun {begun} times, and ended before it was done"
         fix = "look at the app's log; memory may be short: lower `batch_tokens`, or take another GPU"
@@ -153,7 +153,7 @@ def kept(
     durable.make_folder(made.parent)
     durable.write_durably(begun_file, b"." * (begun + 1))
     with tempfile.TemporaryDirectory() as scratch:
-        receipt = make(BuildFolder(Path(scratch)))
+        receipt = make(StagingView(Path(scratch)))
         [file] = receipt.files
         durable.write_durably(made, Path(scratch, file.path).read_bytes())
     receipt = Receipt([replace(file, path=name)], receipt.counts, {**receipt.notes, "name": asked["name"]})
@@ -181,15 +181,17 @@ def _linked(model: str, files: Path) -> tuple[str, Path]:
     asked, folder = json.loads(listed.read_bytes()), Path(tempfile.mkdtemp(prefix="model-"))
     for path, size, digest in asked["files"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        there = _there(HubFiles(files).of_models(), asked["name"], asked["revision"], HubFile(path, size, digest))
+        there = _verified_file(
+            HubFiles(files).for_models(), asked["name"], asked["revision"], HubFile(path, size, digest)
+        )
         (folder / path).symlink_to(there)
     return f"{asked['name']}@{asked['revision']}", folder
 
 
 @functools.cache
-def _there(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
+def _verified_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
     """A file that was fetched, its hash checked once in the life of the process."""
-    if hub.bytes_missing(name, file, 0, file.size):
+    if hub.count_missing_bytes(name, file, 0, file.size):
         raise _not_fetched(f"{name}@{revision}:{file.path}")
     return hub.fetch(name, revision, file).local.absolute()
 

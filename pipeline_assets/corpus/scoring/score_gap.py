@@ -37,7 +37,7 @@ class Gap:
     second_better: float | None = None
 
     @classmethod
-    def of(cls, sums: pl.DataFrame) -> "Gap":
+    def from_sums(cls, sums: pl.DataFrame) -> "Gap":
         """Add up sums over rows, as `_sums` has them."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
@@ -79,7 +79,7 @@ class ScoreGap:
         named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
         return [_HEAD, *((name, *gap.cells()) for name, gap in named.items())]
 
-    def remarks(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """What was left out, a line a split."""
         for name, counts in self.left_out.items():
             if told := [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]:
@@ -104,8 +104,10 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
         left_out[name] = {**alone, "other_bytes": len(both) - len(equal)}
         sums[name] = _sums(equal)
     every = pl.concat([*sums.values(), _sums(pl.DataFrame(schema={**_ROWS, "nll_sum_second": pl.Float64}))])
-    domains = {str(name): Gap.of(rows) for [name], rows in sorted(every.partition_by("domain", as_dict=True).items())}
-    return ScoreGap(Gap.of(every), {name: Gap.of(rows) for name, rows in sums.items()}, domains, left_out)
+    domains = {
+        str(name): Gap.from_sums(rows) for [name], rows in sorted(every.partition_by("domain", as_dict=True).items())
+    }
+    return ScoreGap(Gap.from_sums(every), {name: Gap.from_sums(rows) for name, rows in sums.items()}, domains, left_out)
 
 
 def _scores(split: ScoredSplit | None) -> pl.DataFrame:

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.scoring.scores import ScoredSplit
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import StagingDir
@@ -53,7 +53,7 @@ _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]
 }
 
 
-_REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
@@ -87,9 +87,9 @@ def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settin
         for rows in split.rows(_COLUMNS, ["meta_domain", "meta_correctness"]):
             own.add(split.name, rows)
             total.add(split.name, rows)
-        of_splits[split.name] = own.told(split.decisions)
+        of_splits[split.name] = own.describe(split.decisions)
         progress.add(1)
-    of_all = total.told({})
+    of_all = total.describe({})
     report: dict[str, Any] = {"schema": "corpusmill/score_report/1", "total": of_all, "splits": of_splits}
     report |= {"quantiles": QUANTILES, "bin_edges": BIN_EDGES}
     counts = {"documents": of_all["scored"]["rows"], "completion_tokens": of_all["scored"]["completion_tokens"]}
@@ -107,7 +107,7 @@ class _Group:
         self.values.append(rows[:, 0].copy())
         self.sums += rows[:, 1:].sum(axis=0)
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         values, nats = np.concatenate(self.values), float(self.sums[0])
         tokens, size = map(int, self.sums[1:])
         nll = nats / tokens if tokens else None
@@ -151,11 +151,11 @@ class _Tally:
         self._highest = heapq.nlargest(_STANDING_OUT, [*self._highest, *told], key=itemgetter("nll_mean"))
         self._lowest = heapq.nsmallest(_STANDING_OUT, [*self._lowest, *told], key=itemgetter("nll_mean"))
 
-    def told(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
+    def describe(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
         """All that was counted, with what the manifest of the scores says of the model and of how sure they are."""
         said: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
-        said |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.told()}
+        said |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.describe()}
         for part, of in self._groups.items():
-            said[part] = {name: of[name].told() for name in sorted(of, key=_GROUPS[part][3])}
+            said[part] = {name: of[name].describe() for name in sorted(of, key=_GROUPS[part][3])}
         said |= {"highest": self._highest, "lowest": self._lowest}
         return said | {part: dict(decisions.get(part, {})) for part in ("model", "how_sure")}

@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError, UsageError, bare
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.nll import LanguageModel, RowNll  # which loads torch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
 _UNLIMITED = 1 << 31
-ASKED = ("id", "text", "loss_mode")  # columns that a pool needs
+POOL_COLUMNS = ("id", "text", "loss_mode")  # columns that a pool needs
 LOSS_RULE = "loss_rule"  # one that it may have
 
 
@@ -59,9 +59,9 @@ class Scorer:
 
     def warm_up(self) -> None:
         """Load what every shard needs before workers are forked; a GPU is no part of it: none survives a fork."""
-        tokenizer_of(self)
+        load_pinned_tokenizer(self)
         if self.recipe.device == "cpu":
-            model_of(self)
+            load_pinned_model(self)
 
 
 @functools.cache
@@ -84,7 +84,7 @@ def own_gpu(folder: Path) -> int:
 
 
 @functools.lru_cache(maxsize=1)
-def model_of(scorer: Scorer) -> "LanguageModel":
+def load_pinned_model(scorer: Scorer) -> "LanguageModel":
     """The model, kept for the life of the process.
 
     Raises:
@@ -100,7 +100,7 @@ def model_of(scorer: Scorer) -> "LanguageModel":
     recipe, locks = scorer.recipe, scorer.gpu_locks
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(0 if recipe.spreads or locks is None else own_gpu(locks))
-    model, tokens = load_model(scorer.folder, recipe), tokenizer_of(scorer).vocabulary_size
+    model, tokens = load_model(scorer.folder, recipe), load_pinned_tokenizer(scorer).vocabulary_size
     words = model.network.get_input_embeddings().weight.shape[0]
     if tokens > words:
         what = f"the tokenizer has {tokens:,} tokens, and the model knows {words:,}"
@@ -112,7 +112,7 @@ def model_of(scorer: Scorer) -> "LanguageModel":
 
 
 @functools.lru_cache(maxsize=1)
-def tokenizer_of(scorer: Scorer) -> Tokenizer:
+def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
     """The tokenizer, kept for the life of the process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
@@ -125,22 +125,24 @@ def _tokenizer_digest(scorer: Scorer) -> str:
     return f"sha256:{file_sha256(scorer.folder / token_rows.TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
-def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer) -> Receipt:
+def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
     """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
     `tokens_lost`, `encoded/<loss>`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
 
     Args:
         window: has no part in this: a shard is scored whole.
     Raises:
-        InputError, UsageError: as `model_of`.
+        InputError, UsageError: as `load_pinned_model`.
     """
-    model, tokenizer, recipe = model_of(scorer), tokenizer_of(scorer), scorer.recipe
-    from pipeline_assets.corpus.scoring.nll import score_rows  # after `model_of`, which says what isn't installed
+    model, tokenizer, recipe = load_pinned_model(scorer), load_pinned_tokenizer(scorer), scorer.recipe
+    from pipeline_assets.corpus.scoring.nll import (
+        score_rows,  # after `load_pinned_model`, which says what isn't installed
+    )
 
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[token_rows.EncodedRow]()
-    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*ASKED, LOSS_RULE])
+    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, LOSS_RULE])
     for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
@@ -149,7 +151,7 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
-        | _told(one, next(found) if one.reason is None else None)
+        | _summary(one, next(found) if one.reason is None else None)
         for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
@@ -159,7 +161,7 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     losses = sum((one.losses for one in encoded), Losses())
     counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
     seconds = _gpus(recipe) * (time.monotonic() - started)
-    notes = {"model": dict(model.facts), "made_by": made_by(recipe), "gpu_seconds": seconds}
+    notes = {"model": dict(model.facts), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)
 
 
@@ -170,7 +172,7 @@ def _gpus(recipe: ScoringRecipe) -> int:
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
-def _told(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
+def _summary(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
     told = {
         "truncated": row.tokens_lost > 0,
@@ -201,7 +203,7 @@ def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return counts | Counter(f"unscored/{line['reason']}" for line in lines if "reason" in line)
 
 
-def made_by(recipe: ScoringRecipe) -> dict[str, str]:
+def scoring_environment(recipe: ScoringRecipe) -> dict[str, str]:
     """The means by which scores are made here, all of which may change their last bits."""
     import torch
     import transformers

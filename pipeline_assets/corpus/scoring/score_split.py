@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, nullable, numbers
+from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, to_array
 from pipeline_assets.corpus.formats.parquet import in_row_groups, open_parquet, read_columns, write_table
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import (
-    ASKED,
     LOSS_RULE,
     NOT_FINITE,
+    POOL_COLUMNS,
     Scorer,
     score_shard,
 )
@@ -108,11 +108,10 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
             what, fix = "it is cut short or damaged, or no Parquet", f"fetch or write it again; {fix}"
         raise InputError(what, path, fix) from None
     with opened as file:
-        missing = [name for name in ASKED if name not in file.schema_arrow.names]
+        missing = [name for name in POOL_COLUMNS if name not in file.schema_arrow.names]
         if missing:
-            fix = (
-                f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
-            )
+            present = ", ".join(file.schema_arrow.names[:12])
+            fix = f"a pool needs the columns {', '.join(POOL_COLUMNS)}; this file has {present}"
             raise InputError(f"it has no column {', '.join(missing)}", path, fix)
         _refuse_other_types(file.schema_arrow, path)
         with naming_unreadable(path):
@@ -126,7 +125,7 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
 
 
 def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
-    for name in (*ASKED, LOSS_RULE):
+    for name in (*POOL_COLUMNS, LOSS_RULE):
         if name not in schema.names:
             continue
         kind = schema.field(name).type
@@ -190,12 +189,12 @@ def score_split(
     told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     return BuildResult(
         [write_table(building.path(SCORES_FILE), SCORES_FILE, in_row_groups(with_percentiles, SCORES), SCORES)],
-        {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
+        {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored, "millinats": millinats},
-        {"model": {"name": model, **loaded_as, **_only(receipts, "model", building)}, "how_sure": how_sure},
+        {"model": {"name": model, **loaded_as, **_single_value(receipts, "model", building)}, "how_sure": how_sure},
         provenance={
-            "scored_by": _only(receipts, "made_by", building),
+            "scored_by": _single_value(receipts, "made_by", building),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **lost_text({"rows": Losses.from_counts(counts)}),
         },
@@ -226,7 +225,7 @@ def _watched(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterato
         yield receipt
 
 
-def _only(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:
+def _single_value(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:
     """What all receipts say; an upgrade between a build that was cut off and the next makes them differ."""
     said = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(said) > 1:
@@ -244,7 +243,7 @@ def _sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dic
     for path in tables:
         table = read_columns(path, _READ)
         inside = chosen[(chosen >= first) & (chosen < first + len(table))] - first
-        for row in table.take(column_of(inside)).to_pylist():
+        for row in table.take(to_array(inside)).to_pylist():
             found[row["pool_file"], row["pool_row"]] = row["nll_mean"]
         first += len(table)
     return found
@@ -257,12 +256,12 @@ def _again(sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_r
         yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
 
 
-def _how_sure(sample: Mapping[tuple[str, int], float], again: Sequence[Path]) -> dict[str, Any]:
+def _how_sure(sample: Mapping[tuple[str, int], float], rescoring_jobs: Sequence[Path]) -> dict[str, Any]:
     """How far nll_mean of rows that were scored again is from theirs, in nats a token: `error_bar` covers 95 % of the
     rows, `largest` all, as decimals; None where no row was scored again.
     """
     off: dict[tuple[str, int], float] = {}
-    for path in again:
+    for path in rescoring_jobs:
         for row in read_columns(path, _READ).to_pylist():
             place, nll = (row["pool_file"], row["pool_row"]), row["nll_mean"]
             off[place] = max(off.get(place, 0.0), float("inf") if nll is None else abs(nll - sample[place]))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.spine.artifact import Artifact, Verdict
@@ -95,7 +95,7 @@ class ScoredSplit:
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
             for file, runs in itertools.groupby(_by_file(scores, names), key=lambda run: run[0]):
-                yield from _beside(self.pool_files[file], [table for _, table in runs], pool_columns)
+                yield from _join_scores(self.pool_files[file], [table for _, table in runs], pool_columns)
 
 
 def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
@@ -110,7 +110,7 @@ def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
             start += length
 
 
-def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
     table, given = pa.concat_tables(runs), 0
     for of_pool in pool_rows(path, numbers(table["pool_row"]), columns):
         asked = table.slice(given, len(of_pool))
@@ -140,7 +140,7 @@ def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> It
             if len(inside):
                 with naming_unreadable(path):
                     table = file.read_row_group(group, there, use_threads=False)
-                yield table.take(column_of(inside))
+                yield table.take(to_array(inside))
             first, given = stop, given + len(inside)
     if given < len(rows):
         what = f"it has {first:,} rows, and row {rows[0 if rows[0] < 0 else -1]:,} was scored"
@@ -180,13 +180,13 @@ def rows_have_scores(scores: Artifact) -> Verdict:
     """Some rows have a score; of the others, it is said why not."""
     counts = scores.manifest.identity.counts
     without = sum(counts["unscored"].values())
-    left, words = counts["documents"] - without, scored_words(counts)
+    left, words = counts["documents"] - without, scored_summary(counts)
     if "unknown_loss_mode" in counts["unscored"]:
         words += f" (known loss modes: {AssistantAll.name}, {AssistantLast.name})"
     return Verdict(left > 0, words, {"scored": left, "without": without})
 
 
-def scored_words(counts: Mapping[str, Any]) -> str:
+def scored_summary(counts: Mapping[str, Any]) -> str:
     """How many rows have a score, why others have none, and how many lost their end."""
     unscored, rows = counts["unscored"], counts["documents"]
     words = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
@@ -200,7 +200,7 @@ def scored_words(counts: Mapping[str, Any]) -> str:
     return words
 
 
-def scores_are_sure(scores: Artifact) -> Verdict:
+def scores_are_stable(scores: Artifact) -> Verdict:
     """Scores hardly change with the batches that rows are scored in."""
     said = scores.manifest.identity.decisions["how_sure"]
     if said["error_bar"] is None:

@@ -18,22 +18,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, rows_that_hold
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, matching_rows
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, near_a_boundary, turns
+from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, near_a_boundary, selection_order
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
 from pipeline_assets.corpus.scoring.token_rows import TokenLoss, write_token_files
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Window, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 SUBSETS = "subset_"
 RULE = "training_subset"
@@ -74,8 +74,8 @@ def choose_subsets(
     """
     splits = sorted(splits, key=lambda split: split.name)
     pools = {file for split in splits for file in split.pool_files.values()}
-    settings = settings_for(building, settings, [file.stat().st_size for file in pools])
-    asked = _Asked(splits, recipe)
+    settings = limit_workers(building, settings, [file.stat().st_size for file in pools])
+    asked = _ScoredRows(splits, recipe)
     chosen = choose(asked.candidates, asked.turn, asked.domains, recipe.ordered, disjoint=recipe.disjoint)
     files = _write(building, asked, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
@@ -97,7 +97,7 @@ def choose_subsets(
     )
 
 
-class _Asked:
+class _ScoredRows:
     """The first pass: what is held of each scored row, in the order of the splits. Raises as `choose_subsets`.
 
     Attributes:
@@ -124,7 +124,7 @@ class _Asked:
             first = rows.start
             columns = sorted({*recipe.columns, *_COUNTED})
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
-                self._hold(_of_types(table, columns, split), slice(first, first + len(table)), split.name, domains)
+                self._hold(_has_types(table, columns, split), slice(first, first + len(table)), split.name, domains)
                 first += len(table)
         self.domains = np.argsort(np.argsort(np.array([*domains], object))).astype(np.int32)[self.domains]
 
@@ -146,17 +146,17 @@ class _Asked:
             frame = pl.DataFrame(pl.from_arrow(table))
         for place, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
             for condition in rule.where:
-                self.holds[rows, place] &= rows_that_hold(frame, condition)
+                self.holds[rows, place] &= matching_rows(frame, condition)
             low, high = rule.band  # a row without a percentile, NaN, is in none
             candidates = self.holds[rows, place] & (self.percentile[rows] >= low) & (self.percentile[rows] <= high)
             self.candidates[rows, place] = candidates
             if rule.max_rows is not None or rule.balance:
                 places = np.flatnonzero(candidates)
-                ids = table["id"].take(column_of(places)).to_pylist()
-                self.turn[rows.start + places, place] = turns(self.recipe.seed, name, split, ids)
+                ids = table["id"].take(to_array(places)).to_pylist()
+                self.turn[rows.start + places, place] = selection_order(self.recipe.seed, name, split, ids)
 
 
-def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
+def _has_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
     """The table, some columns of which are of the types of the schema; what a pool doesn't have is null."""
     for name in columns:
         asked, place = SCHEMA.field(name), table.column_names.index(name)
@@ -169,7 +169,7 @@ def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa
 
 
 def _write(
-    building: StagingDir, asked: _Asked, chosen: NDArray[np.bool_], settings: RunSettings
+    building: StagingDir, asked: _ScoredRows, chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
     """The second pass: the files of each rule, by split."""
     shards = []
@@ -189,7 +189,7 @@ def _write(
     return files
 
 
-def write_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
+def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
     """Work files of its rows, one row group each.
 
     Args:
@@ -210,11 +210,11 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
         rows = chosen[first : first + len(table)]
         first += len(table)
         if rows.any():
-            taken = _of_types(table.filter(mask(rows)), SCHEMA.names, shard.split)
+            taken = _has_types(table.filter(mask(rows)), SCHEMA.names, shard.split)
             yield taken.append_column(RULE, repeated(shard.rule, len(taken))).select(SUBSET_SCHEMA.names)
 
 
-def _decisions(asked: _Asked, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _decisions(asked: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """`error_bar` of each split's NLL, null where its scores have none. Of each rule `candidates`, by band and
     conditions; `taken`; the lowest and the highest `nll_mean` and percentile taken of each split; and `could_flip`:
     rows of which its conditions hold, near a boundary of its band in splits with an error bar (`near_a_boundary`), and

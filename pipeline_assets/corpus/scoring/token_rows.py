@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, nullable, numbers
+from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, to_array
 from pipeline_assets.corpus.formats.memmap import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
@@ -35,7 +35,7 @@ from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError, key
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.stage import Window, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 TOKENIZER_FILE = "tokenizer.json"
 NO_TEXT = "no_text"
@@ -111,7 +111,7 @@ def encode_row(
     if not text:
         return EncodedRow(reason=NO_TEXT)
     try:
-        mode = encode.loss_mode_of(loss_mode, loss_rule)
+        mode = encode.row_loss_mode(loss_mode, loss_rule)
     except ValueError:
         return EncodedRow(reason=UNKNOWN_LOSS_MODE)
     try:
@@ -202,7 +202,7 @@ def _load(encoder: Encoder) -> None:
     encoder.decode(encoded.ids)
 
 
-def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder, loss: TokenLoss) -> Receipt:
+def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Encoder, loss: TokenLoss) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
     The receipt's work files, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` from token 0 on.
@@ -252,7 +252,7 @@ def _read(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.LossMod
     if not row["text"]:
         raise InputError("it has no text", name, _FIX)
     try:
-        return parse_harmony(row["text"]), encode.loss_mode_of(row["loss_mode"], row["loss_rule"])
+        return parse_harmony(row["text"]), encode.row_loss_mode(row["loss_mode"], row["loss_rule"])
     except (Refusal, ValueError) as error:
         raise InputError(str(error), name, _FIX) from None
 
@@ -301,7 +301,7 @@ def _gathered(building: StagingDir, folder: str, parts: Sequence[Sequence[Output
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
     place = ROWS.get_field_index("first_token")
     tables = (
-        rows.set_column(place, ROWS[place], column_of(numbers(rows[place]) + first))
+        rows.set_column(place, ROWS[place], to_array(numbers(rows[place]) + first))
         for rows, first in zip((read_columns(building.path(part[2].path)) for part in parts), firsts, strict=False)
     )
     yield write_table(building.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)

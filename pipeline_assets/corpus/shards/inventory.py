@@ -12,7 +12,7 @@ from pipeline_assets.corpus.pages import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_views import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT
-from pipeline_assets.spine.artifact import Artifact, Damage, sealed_manifest, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, require_manifest, verify
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -20,7 +20,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
-_TOLD = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
+_COUNTED = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
 _DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer_sha256")
 
 
@@ -114,7 +114,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
 def _read(folder: Path) -> tuple[Manifest | None, list[Damage]]:
     """Return the manifest, None if it is damaged itself, and all damage of a folder."""
     try:
-        return sealed_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
+        return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
     except UsageError:
         raise
     except InputError as error:
@@ -127,7 +127,7 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
     return {
         "digest": manifest.digest,
         **{key: identity.decisions[key] for key in _DECIDED},
-        **{key: identity.counts[key] for key in _TOLD},
+        **{key: identity.counts[key] for key in _COUNTED},
         LOST_TEXT: manifest.provenance.get(LOST_TEXT),
         "shards": [
             {"file": file.path, "rows": file.rows, "sha256": stored.get(file.path)}

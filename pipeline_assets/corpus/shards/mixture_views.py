@@ -194,7 +194,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
     shares = [(recipe.get(section) or {}).get("sources") or {} for section in ("tokenizer", "shards")]
     rows = list[list[str | int]]()
     for source in recipe["sources"]:
-        one = licences[licences.tag_of(source.get("license_tag") or UNKNOWN) or UNKNOWN]
+        one = licences[licences.match_tag(source.get("license_tag") or UNKNOWN) or UNKNOWN]
         by_row = (source.get("columns") or {}).get("license")
         revision, amount = source.get("revision"), source.get("amount") or {}
         rows.append(
@@ -252,7 +252,7 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
 
 
 README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
-_TOLD = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
+_SOURCE_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
 
 
@@ -303,7 +303,7 @@ def _readme(
     ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
     if isinstance(source, HubSource):
         facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
-    facts += [(name, said) for name in _TOLD if (said := _said(source.content().get(name)))]
+    facts += [(name, said) for name in _SOURCE_KEYS if (said := _format_value(source.content().get(name)))]
     files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
         f"# {plain(source.source)}",
@@ -319,13 +319,13 @@ def _readme(
     return "\n".join(lines) + "\n"
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value of a recipe in words, without what it leaves unsaid; empty where it says nothing."""
     match value:
         case dict():
-            return ", ".join(f"{name}: {said}" for name, one in value.items() if (said := _said(one)))
+            return ", ".join(f"{name}: {said}" for name, one in value.items() if (said := _format_value(one)))
         case list():
-            return ", ".join(map(_said, value))
+            return ", ".join(map(_format_value, value))
         case int():
             return f"{value:,}"
     return str(value or "")

@@ -90,7 +90,7 @@ class MixtureOrder:
         return len(self.rows)
 
 
-def fractions_of(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
+def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
     """Return weights as exact fractions: 0.1 is a tenth; raise ValueError if invalid."""
     fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
     for name, weight in fractions.items():
@@ -223,7 +223,7 @@ class MixtureReader:
                 raise ValueError(f"{name} has rows 0 to {len(of_all[name]) - 1}: {own} is no range of them")
         total = sum(map(len, self.ranges.values()))
         sizes = {name: Fraction(len(of), total) for name, of in self.ranges.items()}
-        self._shares = sizes if weights is None else fractions_of(weights)
+        self._shares = sizes if weights is None else weight_fractions(weights)
         first = self.shards[self.names[0]]
         self.seq_len, self.dtype, self.eos = first.seq_len, first.dtype, first.eos
 

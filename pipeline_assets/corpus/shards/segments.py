@@ -19,9 +19,9 @@ from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError, bare
-from pipeline_assets.spine.files import REBUILD, OwnFile
-from pipeline_assets.spine.lineage import Lineage, root_of
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.files import REBUILD, MetadataFile
+from pipeline_assets.spine.lineage import Lineage, find_data_root
+from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -72,7 +72,7 @@ class _Written(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
 
 
-_FILE: OwnFile[_Written] = OwnFile("plan of segments", 256 << 20, REBUILD, _Written)
+_FILE: MetadataFile[_Written] = MetadataFile("plan of segments", 256 << 20, REBUILD, _Written)
 
 
 def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
@@ -104,7 +104,7 @@ def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe
             files = [FileRows(file, own, sha256[name][file]) for file, own in _files(opened[name], first, last)]
             held[name] = CorpusRows((first, last), tuple(files))
         stop += rows * seq_len
-        digest = sha256_of(msgspec.to_builtins(held))
+        digest = canonical_sha256(msgspec.to_builtins(held))
         segments.append(Segment(section.name, start, stop, section.tokens, held, digest))
     written = _Written(seq_len, {name: shards.digest for name, shards in opened.items()}, tuple(segments))
     data = json.dumps(msgspec.to_builtins(written), sort_keys=True, indent=1).encode() + b"\n"
@@ -188,10 +188,10 @@ def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None)
     path = artifact.path(SEGMENTS_JSON)
     written = _FILE.read(path)
     for one in written.segments:
-        if sha256_of(msgspec.to_builtins(one.corpora)) != one.sha256:
+        if canonical_sha256(msgspec.to_builtins(one.corpora)) != one.sha256:
             raise InputError(f"segment {one.name} has another digest than its rows", path, REBUILD)
     if corpora is None:
         place = artifact.folder.absolute()
-        lineage = Lineage(root_of(place) or place.parent)
+        lineage = Lineage(find_data_root(place) or place.parent)
         corpora = {name: lineage.locate(digest).folder for name, digest in written.corpora.items()}
     return Segments(written.seq_len, written.segments, corpora, written.corpora)

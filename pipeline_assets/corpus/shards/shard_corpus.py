@@ -20,7 +20,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
+from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
@@ -29,7 +29,7 @@ from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, SeqLen
 from pipeline_assets.corpus.packing.rows import license_tokens
-from pipeline_assets.corpus.tokens.encode import or_by_oracle
+from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
@@ -42,9 +42,9 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError,
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import Misfit, Name, RecipePart, refuse_repeated
+from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, reject_duplicate_keys
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)
@@ -54,7 +54,7 @@ _UINT16_IDS = 1 << 16
 Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
 
 
-class ShardsRecipe(RecipePart):
+class ShardsRecipe(RecipeSection):
     """Token shards.
 
     Attributes:
@@ -76,7 +76,7 @@ class ShardsRecipe(RecipePart):
         return self.dtype or ("uint16" if fits else "int32")
 
 
-class SegmentSection(RecipePart):
+class SegmentSection(RecipeSection):
     """A segment: `tokens`, rounded down to whole rows, of which each corpus gives its weight."""
 
     name: Name
@@ -84,7 +84,7 @@ class SegmentSection(RecipePart):
     weights: Weights
 
 
-class SegmentsRecipe(RecipePart):
+class SegmentsRecipe(RecipeSection):
     """Segments, in the order in which they are trained on."""
 
     segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
@@ -92,7 +92,7 @@ class SegmentsRecipe(RecipePart):
     @pydantic.field_validator("segments")
     @classmethod
     def _have_names_of_their_own(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
-        refuse_repeated([one.name for one in segments], "there are two segments", "give each its own name")
+        reject_duplicate_keys([one.name for one in segments], "there are two segments", "give each its own name")
         return segments
 
     def corpora(self) -> list[str]:
@@ -106,7 +106,7 @@ class TrainedTokenizer(TrainRecipe):
     kind: Literal["trained"]
 
 
-class GivenTokenizer(FileTokenizerRecipe):
+class ExternalTokenizer(FileTokenizerRecipe):
     """A tokenizer that is there already.
 
     Attributes:
@@ -140,7 +140,7 @@ class ShardsSection(ShardsRecipe):
 _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose documents say theirs, or whose readers do
 
 
-def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
+def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield sources without a licence. An explicit `unknown` is enough for a source that trains nothing."""
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):
@@ -151,7 +151,7 @@ def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
             in_recipe = "set `license_tag` to it, or `columns.license` to the column that says it"
             fix = key(f"sources.{position}.license_tag", in_recipe, "give {} TAG; `unknown` is a tag too")
             what = f"nothing says the licence of {section.get('source')}"
-            yield Misfit(("sources", position, "license_tag"), what, fix)
+            yield RecipeError(("sources", position, "license_tag"), what, fix)
 
 
 IN_REMAINDER = "in_remainder"
@@ -192,7 +192,7 @@ def shard_corpus(
         InputError: a damaged shard, a tokenizer file that is none, or one that gives an id beyond its vocabulary.
     """
     dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
-    return or_by_oracle(tokenizer, lambda by: _shard(building, shards, recipe, by, dtype, settings))
+    return with_oracle_fallback(tokenizer, lambda by: _shard(building, shards, recipe, by, dtype, settings))
 
 
 def _shard(
@@ -210,7 +210,7 @@ def _shard(
     if not rows:
         what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
         raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
-    tasks = [Task.of(write_shard, one, tokenizer, dtype) for one in token_shards(corpus, rows, recipe)]
+    tasks = [Task.for_kernel(write_shard, one, tokenizer, dtype) for one in token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, building))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
@@ -218,7 +218,7 @@ def _shard(
         write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
         corpus.gather_rejects(building, settings.zstd_level),
     ]
-    ledger = Ledger.of(read)
+    ledger = Ledger.from_counts(read)
     left_out = ledger.out - documents.documents
     dropped = {IN_REMAINDER: left_out} if left_out else {}
     file = {} if tokenizer.file is None else {TOKENIZER_FILE: str(tokenizer.file)}
@@ -285,7 +285,7 @@ def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list
 
 
 def write_shard(
-    shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: BuildFolder
+    shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: StagingView
 ) -> Receipt:
     """The file of a token shard; no more than a block of it is in memory.
 
@@ -349,9 +349,9 @@ class ShardedDocuments:
                 table.doc_ids[:kept],
                 repeated(shard.source, kept),
                 repeated(shard.path, kept),
-                column_of(table.rows[:kept]),
+                to_array(table.rows[:kept]),
                 tags,
-                column_of(starts),
-                column_of(tokens),
+                to_array(starts),
+                to_array(tokens),
             ]
             yield pa.Table.from_arrays(columns, schema=SCHEMA)

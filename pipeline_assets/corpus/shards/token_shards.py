@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, NpyHeader, read_npy_header, sealed_in
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import HeldFolder, held, was_replaced
+from pipeline_assets.spine.files import PinnedFolder, pin_folder, replaced_error
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TokenShards:
         """
         return _mapped(self.folder, self.files[number], self.dtype, self.seq_len)
 
-    def documents_of(self, row: int) -> list[dict[str, Any]]:
+    def shard_documents(self, row: int) -> list[dict[str, Any]]:
         """Lines of documents.parquet whose documents have tokens in a row, in their order; only their part is read.
 
         Raises:
@@ -138,13 +138,13 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
     """
     folder = Path(folder)
     try:
-        with held(folder, _AGAIN) as opened:
+        with pin_folder(folder, _AGAIN) as opened:
             return _token_shards(opened, digest)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("there is no such folder", folder, _FOLDER_FIX) from None
 
 
-def _token_shards(opened: HeldFolder, digest: str | None) -> TokenShards:
+def _token_shards(opened: PinnedFolder, digest: str | None) -> TokenShards:
     if opened.size(FILE_NAME) is None:
         raise InputError("nothing is sealed here (no manifest.json)", opened.path, _FOLDER_FIX)
     manifest = sealed_in(opened)
@@ -167,7 +167,7 @@ def _token_shards(opened: HeldFolder, digest: str | None) -> TokenShards:
     )
 
 
-def _shard_file(opened: HeldFolder, listed: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
+def _shard_file(opened: PinnedFolder, listed: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
     with opened.open(listed.path) as file:
         header = shard_header(file, opened.path / listed.path, (listed.rows, seq_len), dtype)
         return ShardFile(listed.path, listed.rows, header.offset, _identity(os.fstat(file.fileno())))
@@ -193,10 +193,10 @@ def _mapped(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -
     try:
         with open(folder / file.path, "rb") as opened:
             if _identity(os.fstat(opened.fileno())) != file.written:
-                raise was_replaced(folder, _AGAIN)
+                raise replaced_error(folder, _AGAIN)
             return np.asarray(np.memmap(opened, dtype, "r", file.offset, (file.rows, seq_len)))
     except FileNotFoundError:
-        raise was_replaced(folder, _AGAIN) from None
+        raise replaced_error(folder, _AGAIN) from None
 
 
 def _lines_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:

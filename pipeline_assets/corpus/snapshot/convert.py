@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import mask
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
@@ -23,12 +23,12 @@ from pipeline_assets.corpus.normalize.converted import (
     columns_without_values,
     convert_shards,
     count_found,
-    finish,
+    finish_source,
     write_outcomes,
 )
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, rows_of
-from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
+from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
+from pipeline_assets.corpus.readers.hub_files import HubFiles, delete_spans
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
@@ -39,18 +39,18 @@ from pipeline_assets.corpus.snapshot.plan import (
     fetch_snapshot,
     hub_inputs,
     is_lines,
+    plan_shards,
     plan_snapshot,
-    shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
@@ -64,12 +64,12 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
             documents.
     """
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
-    shards, receipts, rejected = shards_of(pieces, recipe.shard_text_bytes), list[Receipt](), 0
+    shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    settings = limit_workers(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
     for receipt in run_stage("convert", work, shards, building, settings):
         receipts.append(receipt)
-        rejected += Ledger.of(receipt.counts).all_rejected
+        rejected += Ledger.from_counts(receipt.counts).total_rejected
         rejects = read_rejects(building, receipts)
         check_rejects(rejected, plan.rows, recipe.max_reject_fraction, rejects, building.target)
     decisions = {
@@ -81,9 +81,9 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     converted = Converted(named, derive_from(recipe), decisions, words=str)
     fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
-    content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
+    content = finish_source(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     provenance = {**content.provenance, **fetched}
-    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=provenance)
+    return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
 
 
 def convert_hub_rows(
@@ -105,8 +105,8 @@ def convert_hub_rows(
         raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
-    shards = shards_of(pieces, recipe.shard_text_bytes)
-    settings = settings_for(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    shards = plan_shards(pieces, recipe.shard_text_bytes)
+    settings = limit_workers(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
     named = convert_shards(building, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
@@ -122,7 +122,7 @@ def derive_from(recipe: SnapshotRecipe) -> DeriveId:
 def convert_shard(
     shard: SnapshotShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     recipe: SnapshotRecipe,
     zstd_level: int,
     columns: LicensedColumns | None = None,
@@ -145,16 +145,16 @@ def convert_shard(
             file = local.piece.group.file
             rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, found=found)
             if is_lines(file):
-                outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
+                outcomes = _convert_lines(local, window, first_row, recipe, rows, writer)
             else:
-                outcomes = _of_parquet(local, window, first_row, recipe, rows, columns, writer)
+                outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += local.piece.rows
         count_found(found, writer)
     return writer.receipt()
 
 
-def _of_lines(
+def _convert_lines(
     local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
 ) -> Iterator[Row]:
     """What becomes of the rows of a file of JSON lines that pass the rules; others are counted."""
@@ -164,7 +164,7 @@ def _of_lines(
         stop = None if window.stop is None else max(window.stop - first_row, 0)
         for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
             writer.count("rows")
-            if first_row + number in window.fatal:
+            if first_row + number in window.poison_rows:
                 yield Reject(path, number, KILLED_WORKER)
                 continue
             row = read_row(line)
@@ -189,7 +189,7 @@ def _failed(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tup
     return None
 
 
-def _of_parquet(
+def _convert_parquet(
     local: LocalPiece,
     window: Window,
     first_row: int,
@@ -208,12 +208,12 @@ def _of_parquet(
         numbers = np.arange(seen, seen + batch.num_rows)
         wanted = _in_window(numbers + first_row, window, path, group.first_row - first_row, writer)
         writer.count("rows", int(wanted.sum()))
-        failed = first_failed(rules, batch)
+        failed = first_failed_rule(rules, batch)
         for number, rule in enumerate(rules):
             writer.count(dropped_key(rule.text), int((failed[wanted] == number).sum()))
         kept = wanted & (failed < 0)
         places = (numbers[kept] + group.first_row).tolist()
-        for place, row in zip(places, rows_of(batch.filter(mask(kept))), strict=True):
+        for place, row in zip(places, read_rows(batch.filter(mask(kept))), strict=True):
             yield row.rejected(path, place) if isinstance(row, Fault) else rows.document(row, place)
 
 
@@ -229,7 +229,7 @@ def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatc
                 if seen >= rows:
                     return
     except (pa.ArrowException, OSError) as error:
-        forget(local.spans)
+        delete_spans(local.spans)
         what = f"row group {group.number} can't be read ({one_line(error)})"
         raise InputError(what, where, "the file is damaged: pin another commit, or leave it out of `files`") from None
 
@@ -240,7 +240,7 @@ def _in_window(
     """Which rows of the shard are read; those known to kill a worker are rejected here, unread."""
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
     inside = (rows >= window.start) & (rows < stop)
-    fatal = inside & np.isin(rows, sorted(window.fatal))
+    fatal = inside & np.isin(rows, sorted(window.poison_rows))
     for row in rows[fatal].tolist():
         writer.count("rows")
         writer.reject(Reject(file, row + to_file_row, KILLED_WORKER))

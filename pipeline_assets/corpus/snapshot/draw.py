@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.snapshot.recipe import Unit
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def choose_pieces(
             reaches, and for no other, unless later row groups are larger by a half than those before.
     """
     unit, amount = limit
-    ranked = sorted(files, key=lambda file: rank(seed, file.path))
+    ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
     if unit == "files":
         return [Piece(group, group.rows) for groups in row_groups_of(ranked[:amount]) for group in groups]
     ordered: list[list[RowGroup]] = []  # of the first files in rank
@@ -47,7 +47,7 @@ def choose_pieces(
             if place == len(ordered):
                 surely = (amount - taken) * 2 // (3 * largest) if largest else 1
                 for groups in row_groups_of(ranked[place : place + max(surely, 1)]):
-                    ordered.append(sorted(groups, key=lambda group: rank(seed, group.file.path, group.number)))
+                    ordered.append(sorted(groups, key=lambda group: seeded_rank(seed, group.file.path, group.number)))
             if turn < len(ordered[place]):
                 group = ordered[place][turn]
                 rows = min(group.rows, amount - taken) if unit == "documents" else group.rows

@@ -13,17 +13,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.formats.compression import decompressed, detect_codec
 from pipeline_assets.corpus.readers.column_recipe import another_column
 from pipeline_assets.corpus.readers.columns import Fault, find_column
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, forget, in_order
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_file_hash, delete_spans, in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_document
+from pipeline_assets.corpus.readers.lines import lines_with_offsets, raise_if_document, read_row
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.progress import Progress
 
 # Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
@@ -111,13 +111,13 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
         InputError: the stream is cut off or damaged, which the cache forgets then; a line is too long; it is UTF-16.
     """
     try:
-        text = decompressed(source, codec_of(source.head()), where, _DAMAGED, _TEXT_BLOCK_BYTES)
-        for _, block in placed_lines(text, 0, where):
+        text = decompressed(source, detect_codec(source.head()), where, _DAMAGED, _TEXT_BLOCK_BYTES)
+        for _, block in lines_with_offsets(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
         raise
     except InputError:
-        forget(source.read_spans)
+        delete_spans(source.read_spans)
         raise
 
 
@@ -135,19 +135,19 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
     rows, line_bytes, is_whole = 0, 0, True
     head: list[dict[str, Any]] = []
     with closing(_stream(hub, recipe.dataset, recipe.revision, file)) as source:
-        codec = codec_of(source.head())
+        codec = detect_codec(source.head())
         for line in row_lines(source, where):
             if rows < _HEAD_ROWS:
                 row = read_row(line)
                 head += [row] if isinstance(row, dict) else []
                 if not rows and not head:
-                    refuse_document(line, where)
+                    raise_if_document(line, where)
             rows, line_bytes = rows + 1, line_bytes + len(line)
             if limit is not None and (rows if unit == "documents" else line_bytes) >= limit:
                 is_whole = False
                 break
     if is_whole and len(source.read_spans) > 1:  # one alone was held against it when it was fetched
-        check_whole(file, source.read_spans, where)
+        check_file_hash(file, source.read_spans, where)
     _check_columns(head, recipe, where)
     stop = source.read_spans[-1].stop if source.read_spans else 0
     return Prefix(rows, line_bytes, stop, is_whole, codec is not None, _names(head))
@@ -182,7 +182,7 @@ def draw_prefixes(
         read: the first rows of a file up to a limit, None for all; called by so many threads at a time.
     """
     unit, amount = limit
-    ranked = sorted(files, key=lambda file: rank(seed, file.path))
+    ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
     drawn: dict[str, Prefix] = {}
     asked: dict[HubFile, int | None] = dict.fromkeys(ranked[:amount])
     if unit != "files":
@@ -198,7 +198,7 @@ def draw_prefixes(
     return {file.path: drawn[file.path] for file in ranked if file.path in drawn}
 
 
-def prefixes_of(
+def read_prefixes(
     hub: HubFiles,
     recipe: SnapshotRecipe,
     listing: Sequence[HubFile],

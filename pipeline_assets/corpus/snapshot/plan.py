@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.columns import check_columns
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, in_order
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_file_hash, in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
-from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, prefixes_of
+from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, read_prefixes
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
@@ -112,13 +112,13 @@ def plan_snapshot(
     """
     listing = list_rows(hub, recipe)
     if is_lines(listing[0]):
-        drawn = prefixes_of(hub, recipe, listing, threads, log_every_s, pinned)
+        drawn = read_prefixes(hub, recipe, listing, threads, log_every_s, pinned)
         groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
         tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
         return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
     tails = {}
 
-    def row_groups_of(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
+    def file_row_groups(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
         progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, quiet_s=1.0)
         for file, footer in zip(files, in_order(read, files, threads), strict=True):
             tails[file.path], groups = footer
@@ -126,7 +126,7 @@ def plan_snapshot(
             yield groups
 
     read = functools.partial(_read_footer, hub, recipe)
-    return SnapshotPlan(listing, choose_pieces(listing, row_groups_of, recipe.seed, recipe.amount.limit), tails)
+    return SnapshotPlan(listing, choose_pieces(listing, file_row_groups, recipe.seed, recipe.amount.limit), tails)
 
 
 def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
@@ -150,7 +150,7 @@ def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
 
 def is_lines(file: HubFile) -> bool:
     """Whether the file is one of JSON lines, by its name."""
-    return format_of(file.path) == "lines"
+    return detect_format(file.path) == "lines"
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) ->
 
 def _bytes_missing(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
     asked = (bounds for bounds in request.ranges if bounds[0] < bounds[1])
-    return sum(hub.bytes_missing(recipe.dataset, request.file, *bounds) for bounds in asked)
+    return sum(hub.count_missing_bytes(recipe.dataset, request.file, *bounds) for bounds in asked)
 
 
 def fetch_pieces(
@@ -252,7 +252,7 @@ def fetch_pieces(
         if missing:
             progress.add(len(fetched), {"bytes": missing})
         else:
-            progress.add_done_before(len(fetched))
+            progress.add_finished(len(fetched))
     return [local[piece] for piece in plan.pieces]
 
 
@@ -262,7 +262,7 @@ def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: 
     if request.is_whole or is_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail)
         if request.is_whole:
-            check_whole(request.file, spans, recipe.where(request.file.path))
+            check_file_hash(request.file, spans, recipe.where(request.file.path))
         return [LocalPiece(piece, spans) for piece in request.pieces]
     return [
         LocalPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
@@ -270,7 +270,7 @@ def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: 
     ]
 
 
-def shards_of(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:
+def plan_shards(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:
     """Consecutive pieces as shards, each closed by the row group that brings its text to this size."""
     groups = grouped_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
@@ -280,7 +280,9 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
     """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    return BuildResult([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
+    return BuildResult(
+        [], counts, {"dumps": plan.dumps()}, external_inputs=hub_inputs(recipe, plan), provenance=fetched
+    )
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
@@ -289,7 +291,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
         blocks = ((file, block) for file in listing for block in block_ranges(file.size))
-        missing = sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks)
+        missing = sum(hub.count_missing_bytes(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)})

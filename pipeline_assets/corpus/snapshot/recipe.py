@@ -14,7 +14,7 @@ from pipeline_assets.spine.section import (
     SHARD_TEXT_BYTES,
     Name,
     Option,
-    RecipePart,
+    RecipeSection,
     RejectShare,
     text_rule,
 )
@@ -25,7 +25,7 @@ _DATASET_RULE = "write owner/name, such as HuggingFaceFW/fineweb-edu"
 _REVISION_RULE = "a revision is a commit of 40 hex digits, since a branch moves; `corpusmill pin` gives the commit"
 
 
-class Amount(RecipePart):
+class Amount(RecipeSection):
     """How much is read; exactly one key.
 
     Attributes:
@@ -52,7 +52,7 @@ class Amount(RecipePart):
         return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
-class HubRows(RecipePart):
+class HubRows(RecipeSection):
     """One dataset, split and commit, and which of its rows become Documents.
 
     Attributes:
@@ -119,7 +119,7 @@ class SnapshotRecipe(HubRows):
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
-    def of_rows(cls, content: Mapping[str, Any]) -> Self:
+    def from_rows(cls, content: Mapping[str, Any]) -> Self:
         """The recipe that `rows_content` wrote down; the name, which it leaves out, is made up.
 
         Raises:

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 
 CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
 
@@ -89,7 +89,7 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
         "ranks": ranks,
         "vocabulary_size": o200k_harmony.VOCABULARY_SIZE,
         "end_of_text": o200k_harmony.END_OF_TEXT,
-        "special_tokens_sha256": sha256_of(o200k_harmony.SPECIAL_TOKENS),
+        "special_tokens_sha256": canonical_sha256(o200k_harmony.SPECIAL_TOKENS),
         "driver": encoder.driver,
-        "probe_ids_sha256": sha256_of(slow),
+        "probe_ids_sha256": canonical_sha256(slow),
     }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings
+from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
@@ -50,7 +50,7 @@ class OracleDisagrees(Exception):
     """The fast driver's ids of a document differ from the oracle's: nothing that it encoded can be trusted."""
 
 
-def or_by_oracle(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
+def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
     """What is made with a tokenizer; with the oracle, if its fast driver ever disagrees with that: all of it again."""
     try:
         return encode(tokenizer)
@@ -62,7 +62,7 @@ def or_by_oracle(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T])
 def encode_shard(
     shard: DocumentShard,
     window: Window,
-    folder: BuildFolder,
+    folder: StagingView,
     tokenizer: TokenizerFile,
     zstd_level: int,
     split: Split | None = None,
@@ -88,7 +88,7 @@ def encode_shard(
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
     with DurableFile(folder.path(tokens_name)) as output:
         for read, fatal in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            documents, runs = encoding.of(read, fatal)
+            documents, runs = encoding.encode_block(read, fatal)
             output.write(runs.ids.data)
             doc_ids += [document.doc_id for _, document in documents]
             license_tags += [document.license_tag for _, document in documents]
@@ -97,7 +97,7 @@ def encode_shard(
     tokens = np.concatenate(lengths)
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
     texts = [strings(doc_ids), strings(license_tags)]
-    columns = [*texts, column_of(np.array(rows, np.int64)), column_of(starts), column_of(tokens)]
+    columns = [*texts, to_array(np.array(rows, np.int64)), to_array(starts), to_array(tokens)]
     with DurableFile(folder.path(documents_name)) as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
     rejects = [reject.to_json() for reject in encoding.rejects]
@@ -117,7 +117,7 @@ class _Encoding:
         self.counts = Counter(dict.fromkeys(("rows", "documents", "tokens", "bytes", "spot_checked"), 0))
         self.rejects: list[Reject] = []
 
-    def of(self, read: Rows, fatal: Sequence[int]) -> tuple[Rows, TokenRuns]:
+    def encode_block(self, read: Rows, fatal: Sequence[int]) -> tuple[Rows, TokenRuns]:
         """Of the next block the documents that are encoded, and their ids, each closed by the end of the document."""
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in fatal]
         documents, runs = self._encoded([*self._encodable(read)])

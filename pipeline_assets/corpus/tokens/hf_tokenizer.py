@@ -74,7 +74,7 @@ class HfTokenizer(Tokenizer):
         except Exception as error:  # the library raises no narrower one
             fix = "give a tokenizer.json that has an id for every text"
             raise InputError(f"it can't encode a text ({error})", self._path, fix) from None
-        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
+        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist(), skip_special_tokens=False))

@@ -110,14 +110,14 @@ class LossLimit:
     fraction: str = MAX_UNKNOWN_FRACTION
     check: str = "unknown_tokens_within_limit"
 
-    def judge(self, manifest: Manifest) -> Verdict:
+    def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare the losses in a manifest with the limit; warn above 0.1 %."""
         by_source = read_lost_text(manifest)
         if by_source is None:
             return Verdict(True, "built by a version that did not count lost text", applies=False)
-        return self.evaluate(by_source)
+        return self.evaluate_losses(by_source)
 
-    def evaluate(self, by_source: Mapping[str, Losses]) -> Verdict:
+    def evaluate_losses(self, by_source: Mapping[str, Losses]) -> Verdict:
         """Compare the losses of each source with the limit; warn above 0.1 %."""
         if not by_source:
             return Verdict(True, "the tokenizer has a token for every byte", {"unknown_fraction": 0.0})
@@ -128,7 +128,7 @@ class LossLimit:
             fix = "use a tokenizer with byte_fallback, or one that was trained on this text"
             return Verdict(False, f"{message}, above `max_unknown_fraction` ({self.fraction}); {fix}", numbers)
         is_small = worst.fraction <= _WARNING_FRACTION
-        return Verdict(is_small, f"{message}{'' if is_small else ', above 0.1 %'}", numbers, is_slight=not is_small)
+        return Verdict(is_small, f"{message}{'' if is_small else ', above 0.1 %'}", numbers, is_minor=not is_small)
 
 
 @dataclass(frozen=True)

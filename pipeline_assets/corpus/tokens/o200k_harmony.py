@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.tokens.rust_panics import panics
 from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer, TokenRuns, read_pinned
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.section import RecipePart
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.usage import resident_bytes
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ _CACHE_BYTES = 96 << 20
 _UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the process can't see its memory
 
 
-class TokenizerRecipe(RecipePart):
+class TokenizerRecipe(RecipeSection):
     """Which tokenizer, pinned: the family names the code, the sha256 the vocabulary file."""
 
     family: Literal["o200k_harmony"] = "o200k_harmony"
@@ -137,7 +137,7 @@ class Encoder(Tokenizer):
         raw = [text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
-            return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
+            return TokenRuns.from_lists([self.oracle_ids(text) for text in texts], text_bytes)
         apart = [number for number, one in enumerate(raw) if not one.isascii() and _is_classed_apart(one)]
         fast, before = self._fast_encoder(), resident_bytes()
         layout = fast.encode_batch(raw, parallel=False).layout
@@ -151,7 +151,7 @@ class Encoder(Tokenizer):
         each = [*runs.each()]
         for number in apart:
             each[number] = self.oracle_ids(texts[number])
-        return TokenRuns.of(each, text_bytes)
+        return TokenRuns.from_lists(each, text_bytes)
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
         if self.driver == "tiktoken":

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.section import RecipePart
+from pipeline_assets.spine.section import RecipeSection
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TokenRuns:
     losses: Losses = NO_LOSSES
 
     @classmethod
-    def of(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
+    def from_lists(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
         """Runs of ids, an array or a list a text, as one."""
         arrays = [np.asarray(run, np.int32) for run in runs]
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
@@ -123,7 +123,7 @@ class Tokenizer(ABC):
 Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 
 
-class FileTokenizerRecipe(RecipePart):
+class FileTokenizerRecipe(RecipeSection):
     """Which tokenizer: `sha256` of its file, and the token, or piece, that closes a document."""
 
     family: Literal["hf_tokenizer", "sentencepiece"]

@@ -25,12 +25,12 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import RetryableError, key
-from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus
@@ -61,7 +61,7 @@ def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecip
 
 
 def draw_shard(
-    shard: DocumentShard, window: Window, folder: BuildFolder, rates: Mapping[str, Rate], seed: str, zstd_level: int
+    shard: DocumentShard, window: Window, folder: StagingView, rates: Mapping[str, Rate], seed: str, zstd_level: int
 ) -> Receipt:
     """Texts of a shard's documents that are drawn, as JSON strings. Files: the sample's; those held out for figures.
 
@@ -79,7 +79,7 @@ def draw_shard(
             counts["rows"] += len(documents) + len(fatal)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
             for _, document in documents:
-                place = int.from_bytes(rank(seed, document.doc_id)[:8], "big")
+                place = int.from_bytes(seeded_rank(seed, document.doc_id)[:8], "big")
                 if place < rate.sample:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
@@ -107,12 +107,12 @@ def train_tokenizer(
     work = functools.partial(
         draw_shard, rates=_rates(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in to_draw])
+    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in to_draw])
     receipts = list(run_stage("draw", work, to_draw, building, settings))
     counts = total_counts(receipts)
     _refuse_beyond_memory(counts["bytes"], building.target)
     lines = [line for text in _drawn(building, receipts, 0) for line in text.split("\n")]
-    seed = int.from_bytes(rank(recipe.seed)[:4], "big")
+    seed = int.from_bytes(seeded_rank(recipe.seed)[:4], "big")
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
     trained = trained_tokenizer.train_unigram(in_order, recipe)
     del lines
@@ -142,7 +142,7 @@ def train_tokenizer(
     ]
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
     drawn = {name: one["sample_bytes"] for name, one in by_corpus.items()}
-    told = {"ledger": Ledger.of(counts).to_json(), "drawn_bytes": drawn, "lines": trained.lines}
+    told = {"ledger": Ledger.from_counts(counts).to_json(), "drawn_bytes": drawn, "lines": trained.lines}
     return BuildResult(files, told, decisions)
 
 

@@ -29,7 +29,7 @@ from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import InputError, UsageError, bare
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Option, RecipePart, Share
+from pipeline_assets.spine.section import Option, RecipeSection, Share
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"
@@ -42,7 +42,7 @@ _TOO_LARGE = re.compile(r"Vocabulary size too high .* a value <= (\d+)")
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
-class UnigramRecipe(RecipePart):
+class UnigramRecipe(RecipeSection):
     """How a unigram model is trained (Kudo 2018, "Subword Regularization"). All of it changes bytes.
 
     Attributes:
@@ -91,7 +91,7 @@ class ExpectedTokenizer:
     sha256: str
     check: str = "model_is_expected"
 
-    def judge(self, manifest: Manifest) -> Verdict:
+    def evaluate(self, manifest: Manifest) -> Verdict:
         """Whether the model is that one."""
         found = manifest.identity.decisions["sha256"]
         if found == self.sha256:

@@ -13,7 +13,7 @@ from forged import overwrite
 from numbered_pages import numbered, pages
 from refusals import refusal
 
-from pipeline_assets.build.rows.comparison import Counted, Found, compare, count_changes
+from pipeline_assets.build.rows.comparison import CountChange, DocumentExamples, compare, count_changes
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 
 Take = Callable[..., Artifact]
@@ -67,7 +67,7 @@ def test_selections_are_compared_by_their_shards(split_of: SplitOf, tmp_path: Pa
     assert replaced.startswith("shards/00001.jsonl.zst: ") and "none" not in replaced
     assert added.startswith("shards/00002.jsonl.zst: none → ")
     assert found.documents == []
-    assert found.counts == [Counted("documents", 20, 30), Counted("shards", 2, 3)]
+    assert found.counts == [CountChange("documents", 20, 30), CountChange("shards", 2, 3)]
 
 
 def test_counts_stand_side_by_side_and_the_ledger_comes_last() -> None:
@@ -122,10 +122,10 @@ def test_documents_are_counted_by_id_and_by_text(take: Take) -> None:
     [documents] = compare(a, b).documents
 
     assert documents.part is None
-    assert documents.only_in_a == Found(7, ["page-0", "page-1", "page-2", "page-3", "page-4"])
-    assert documents.only_in_b == Found(1, ["page-30"])
-    assert documents.in_both == Found(23, ["page-7", "page-8", "page-9", "page-10", "page-11"])
-    assert documents.changed == Found(3, ["page-20", "page-21", "page-22"])
+    assert documents.only_in_a == DocumentExamples(7, ["page-0", "page-1", "page-2", "page-3", "page-4"])
+    assert documents.only_in_b == DocumentExamples(1, ["page-30"])
+    assert documents.in_both == DocumentExamples(23, ["page-7", "page-8", "page-9", "page-10", "page-11"])
+    assert documents.changed == DocumentExamples(3, ["page-20", "page-21", "page-22"])
 
 
 @pytest.mark.parametrize("part_documents", [1, 7, 60, 61, 10**9])
@@ -135,9 +135,9 @@ def test_the_number_of_parts_changes_nothing(take: Take, part_documents: int) ->
 
     [documents] = compare(a, b, part_documents).documents
 
-    assert documents.only_in_a == Found(10, ["page-0", "page-1", "page-2", "page-3", "page-4"])
-    assert documents.only_in_b == Found(10, ["page-30", "page-31", "page-32", "page-33", "page-34"])
-    assert (documents.in_both.documents, documents.changed) == (20, Found(0, []))
+    assert documents.only_in_a == DocumentExamples(10, ["page-0", "page-1", "page-2", "page-3", "page-4"])
+    assert documents.only_in_b == DocumentExamples(10, ["page-30", "page-31", "page-32", "page-33", "page-34"])
+    assert (documents.in_both.documents, documents.changed) == (20, DocumentExamples(0, []))
 
 
 def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None:
@@ -147,10 +147,10 @@ def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None
     found = compare(a, b)
 
     [documents] = found.documents
-    assert documents.only_in_a == Found(2, ["page-0", "page-1"])
-    assert documents.only_in_b == Found(0, [])
+    assert documents.only_in_a == DocumentExamples(2, ["page-0", "page-1"])
+    assert documents.only_in_b == DocumentExamples(0, [])
     assert documents.in_both.documents == 8
-    assert documents.changed == Found(1, ["page-9"])
+    assert documents.changed == DocumentExamples(1, ["page-9"])
     [made_from] = found.changes.pop("made_from")
     assert made_from.startswith("healing/healing_text_manifest: sha256:")
     assert not any(found.changes.values())
@@ -165,7 +165,7 @@ def test_a_split_without_documents_has_none_in_common(split_of: SplitOf) -> None
     [documents] = found.documents
     assert (documents.only_in_a.documents, documents.only_in_b.documents, documents.in_both.documents) == (10, 0, 0)
     assert found.changes["recipe"] == ["token_budget: 1000 → 1"]
-    assert Counted("documents", 10, 0) in found.counts
+    assert CountChange("documents", 10, 0) in found.counts
 
 
 def test_a_damaged_shard_is_an_error_that_names_it(take: Take) -> None:

@@ -21,12 +21,12 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.rows.source_row import SourceRow, rows_read
 from pipeline_assets.build.rows.store import Fate, Source
-from pipeline_assets.build.rows.trace import Followed, follow_document, follow_source
+from pipeline_assets.build.rows.trace import FollowedRow, follow_document, follow_source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 
-Fates = Callable[[str], list[Followed]]
+Fates = Callable[[str], list[FollowedRow]]
 Built = Callable[..., dict[str, Artifact]]
 
 
@@ -36,7 +36,7 @@ def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def below(found: Followed, group: str) -> list[Fate]:
+def below(found: FollowedRow, group: str) -> list[Fate]:
     return [fate for store, fate in found.below if store.labels.group == group]
 
 
@@ -71,8 +71,8 @@ def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_o
     assert isinstance(source, Source)
     assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.told["reason"]) == ("kept", None)
-    assert "few_words 5 = 5" in filtered.told["measurements"]
+    assert (filtered.outcome, filtered.describe["reason"]) == ("kept", None)
+    assert "few_words 5 = 5" in filtered.describe["measurements"]
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
     assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
@@ -88,8 +88,8 @@ def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filt
     [fate] = fates(doc_id)
 
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.told["reason"]) == ("dropped", reason)
-    assert filtered.told["measurements"][0] == measurement
+    assert (filtered.outcome, filtered.describe["reason"]) == ("dropped", reason)
+    assert filtered.describe["measurements"][0] == measurement
 
 
 def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_pat
 def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 
-    assert below(fate, "filtered")[0].told["changes"] == {"masked/email": 1}
+    assert below(fate, "filtered")[0].describe["changes"] == {"masked/email": 1}
 
 
 def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(fates: Fates) -> None:
@@ -141,7 +141,7 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     found = {doc_id: list(follow_document(Lineage(tmp_path), doc_id)) for doc_id in ("kept", "leak", "copy")}
 
     places = {
-        doc_id: [one.told["evidence"] and one.told["evidence"]["item"] for one in below(fate, "decontaminated")]
+        doc_id: [one.describe["evidence"] and one.describe["evidence"]["item"] for one in below(fate, "decontaminated")]
         for doc_id, [fate] in found.items()
     }
     assert places == {"kept": [None], "leak": ["q-1"], "copy": []}
@@ -211,7 +211,7 @@ def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -
     return found.fate.outcome, found.fate.detail, splits
 
 
-def followed(root: Path, snapshot: Artifact, row: int, path: str) -> Followed:
+def followed(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow:
     source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
     [found] = follow_source(Lineage(root), source)
     return found

@@ -72,7 +72,7 @@ def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
     root = tmp_path_factory.mktemp("parallel")
     write_set(root / "set", parquet=False)
     content = content_of({"path": str(root / "set"), "files": ["{split}-*.jsonl"]})
-    return build_pairs(ParallelRecipe.of(content | {"encode": {"vocab_size": 500}}, "made"), root)
+    return build_pairs(ParallelRecipe.from_mapping(content | {"encode": {"vocab_size": 500}}, "made"), root)
 
 
 @pytest.mark.parametrize("role", PARALLEL)

@@ -16,7 +16,15 @@ from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.rows.source_row import FileRow
 from pipeline_assets.build.rows.token_rows import PackedRows
-from pipeline_assets.build.rows.trace import Traced, follow_document, open_rows, peek, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import (
+    TracedRow,
+    follow_document,
+    open_rows,
+    peek,
+    trace_id,
+    trace_row,
+    trace_token,
+)
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -55,7 +63,7 @@ def rows_of(packed: Path) -> PackedRows:
     return store
 
 
-def line_of(found: Traced) -> dict[str, Any]:
+def line_of(found: TracedRow) -> dict[str, Any]:
     """The line of a file that begins at the row that was traced to, which is bytes before it."""
     [row] = found.text.source.rows
     assert isinstance(row, FileRow)
@@ -115,7 +123,7 @@ def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_ha
         assert [draw["epoch"] for draw in draws] == list(range(len(draws)))
         assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in found.places)
         shown += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in found.places]
-    parts = [(row, part) for row in range(40) for part in store.at(row).parts]
+    parts = [(row, part) for row in range(40) for part in store.row_at(row).parts]
     expected = [(row, part.column, part.id, part.start, part.tokens) for row, part in parts]
     assert sorted(shown) == [one for one in expected if one[2].startswith("p-")]
     assert len({one[0] for one in shown if one[2] == "p-2"}) > 2
@@ -178,7 +186,7 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tm
 def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> None:
     packed = pack(num_seqs=2)
     store, lineage = rows_of(packed.folder), Lineage(packed.folder.parents[3])
-    in_rows = {part.id for row in range(2) for part in store.at(row).parts}
+    in_rows = {part.id for row in range(2) for part in store.row_at(row).parts}
 
     for number in range(0, 40, 7):
         [found] = follow_document(lineage, f"l-{number}")
@@ -188,6 +196,6 @@ def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> 
             assert "packed" not in fates  # no set could draw it
         else:
             of_set = fates["packed"]
-            assert (of_set.artifact.folder, of_set.told["reject"]) == (packed.folder, None)
-            assert bool(of_set.told["draws"]) == (f"l-{number}" in in_rows)
-            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.told["draws"])
+            assert (of_set.artifact.folder, of_set.describe["reject"]) == (packed.folder, None)
+            assert bool(of_set.describe["draws"]) == (f"l-{number}" in in_rows)
+            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.describe["draws"])

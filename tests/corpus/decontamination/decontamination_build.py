@@ -60,8 +60,10 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
     own = EvaluationRecipe.model_validate(section)
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
-    target = Target("made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, outside=source)
-    listing = target.seal_members(folder, pin_of_folder(source, folder, RunSettings()), {}, Stopwatch(), replace=True)
+    target = Target(
+        "made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, external_inputs=source
+    )
+    listing = target.seal_manifest(folder, pin_of_folder(source, folder, RunSettings()), {}, Stopwatch(), replace=True)
     return EvaluationSet(own, listing.manifest, source)
 
 
@@ -72,7 +74,7 @@ def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSe
 
 def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -> Artifact:
     """A sealed corpus of texts by doc_id."""
-    meta = Meta.of("a.jsonl", 0, {"n": 1})
+    meta = Meta.from_mapping("a.jsonl", 0, {"n": 1})
     documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", "", meta) for doc_id, text in texts.items()]
     return seal_corpus(folder, "notes", documents, shard_documents)
 

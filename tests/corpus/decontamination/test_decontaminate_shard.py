@@ -18,7 +18,7 @@ from pipeline_assets.corpus.document_shards import read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 PATH = "shards/00000.jsonl.zst"
 LEAK = "what is the name of the river that flows through the city of Budapest"
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
         path = tmp_path / "in.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             writer.write_lines(b"".join(one + b"\n" for one in lines), len(lines))
-        folder, rules = BuildFolder(tmp_path / "building"), recipe(action="cut", min_kept_words=2)
+        folder, rules = StagingView(tmp_path / "building"), recipe(action="cut", min_kept_words=2)
         folder.folder.mkdir(exist_ok=True)
         index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
         digests = tuple(file.sha256 for file in index.files)
@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Run:
 def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(run: Run) -> None:
     lines = [line(0, "one"), b"not even JSON", line(2, LEAK), line(3, f"And so: {LEAK}")]
 
-    fatal, (_, _, rejects) = run(lines, Window(fatal=frozenset({1})))
+    fatal, (_, _, rejects) = run(lines, Window(poison_rows=frozenset({1})))
     part, (_, contaminated, _) = run(lines, Window(start=2, stop=4))
 
     assert [json.loads(one) for one in rejects] == [Reject(PATH, 1, "killed_worker").to_json()]

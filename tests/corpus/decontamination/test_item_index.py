@@ -15,7 +15,7 @@ from decontamination_build import evaluation_set, items_set, listed, recipe, row
 from pipeline_assets.corpus.decontamination.item_index import EvaluationItem, read_items, write_index
 from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe, EvaluationSet
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 ROWS = [{"id": 7, "question": "Why?", "answer": None}, {"question": "How?", "answer": "So.", "id": ""}]
 
@@ -83,7 +83,7 @@ def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[Evalu
 
 def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
     with pytest.raises(InputError) as error:
-        write_index([evaluation], recipe(**changes), BuildFolder(Path()))
+        write_index([evaluation], recipe(**changes), StagingView(Path()))
     assert "\n" not in str(error.value)
     return f"{type(error.value).__name__}: {error.value}"
 

@@ -55,7 +55,7 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
 
 
 def _document(plain: PlainDocument) -> Document:
-    meta = Meta.of("a.jsonl", 0, {} if plain.quality is None else {"score": plain.quality})
+    meta = Meta.from_mapping("a.jsonl", 0, {} if plain.quality is None else {"score": plain.quality})
     return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", "", meta)
 
 

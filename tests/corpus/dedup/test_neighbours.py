@@ -12,7 +12,7 @@ from made_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
 
-from pipeline_assets.corpus.dedup.candidates import searching_device
+from pipeline_assets.corpus.dedup.candidates import select_faiss_device
 from pipeline_assets.corpus.dedup.recipe import Distance
 from pipeline_assets.spine.errors import UsageError
 
@@ -40,7 +40,7 @@ def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: fl
 def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    assert refusal(lambda: searching_device(None), UsageError) == (
+    assert refusal(lambda: select_faiss_device(None), UsageError) == (
         "dedup.near.faiss: faiss isn't installed; in the project's folder run "
         ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or let minhash propose"
     )
@@ -48,7 +48,7 @@ def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.
 
 def test_without_a_gpu_the_cpu_searches_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "corpusmill"):
-        device = searching_device(1)
+        device = select_faiss_device(1)
 
     if faiss.get_num_gpus() == 0:
         assert device is None

@@ -25,8 +25,8 @@ from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.spine.engine import RunSettings, run_stages
-from pipeline_assets.spine.stage import do
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.stage import run_task
+from pipeline_assets.spine.staging import StagingView
 
 INLINE = RunSettings(workers=0)
 TIGHT = RunSettings(workers=0, memory_bytes=0)
@@ -43,7 +43,7 @@ def write_shards(
         path = folder / f"{name:05d}.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             for number in range(start, stop):
-                meta = Meta.of("a", number, {})
+                meta = Meta.from_mapping("a", number, {})
                 one = Document(texts[number].decode(), "pages", "web", f"p-{number}", licences[number], "", meta)
                 writer.write_lines(msgspec.json.encode(one) + b"\n", 1)
         shards.append(DocumentShard(f"{name:05d}", f"shards/{path.name}", path, stop - start))
@@ -61,9 +61,9 @@ def repeats_of(
     """The documents that go, by their numbers in the corpus, with their shares."""
     with tempfile.TemporaryDirectory() as temporary:
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
-        run = run_stages(do, engine, load_kernels)
-        found = find_repeats(run, BuildFolder(Path(temporary)), shards, recipe, refused, engine)
-        return {one.gone.low + row: share for one in found for row, share in one.shares().items()}
+        run = run_stages(run_task, engine, load_kernels)
+        found = find_repeats(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
+        return {one.dropped.low + row: share for one in found for row, share in one.shares().items()}
 
 
 def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
@@ -122,8 +122,8 @@ def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
 def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
 
-    run = run_stages(do, INLINE, load_kernels)
-    found: list[ShardRepeats] = find_repeats(run, BuildFolder(tmp_path), shards, windows_of(), frozenset(), INLINE)
+    run = run_stages(run_task, INLINE, load_kernels)
+    found: list[ShardRepeats] = find_repeats(run, StagingView(tmp_path), shards, windows_of(), frozenset(), INLINE)
 
     assert [one.shares() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
     assert [one.fatal for one in found] == [frozenset()] * 3

@@ -110,8 +110,8 @@ def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Art
         ("new-3", "new-2", None),
     ]
     [of_seen, of_new] = read_groups(result)
-    assert (of_seen.gone, of_seen.kept) == (2, Sample("past-3", "web", "", "october"))
-    assert (of_new.gone, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
+    assert (of_seen.dropped, of_seen.kept) == (2, Sample("past-3", "web", "", "october"))
+    assert (of_new.dropped, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
     assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
 
 

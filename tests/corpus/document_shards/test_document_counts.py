@@ -10,7 +10,7 @@ from pipeline_assets.spine.ledger import Ledger
 def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
     counts = {"rows": 9, "documents": 4, "dropped/score >= 3": 2, "dropped/language": 1, "rejected/no_text": 2}
 
-    assert Ledger.of(counts).to_json() == {
+    assert Ledger.from_counts(counts).to_json() == {
         "in": 9,
         "out": 4,
         "dropped": {"score >= 3": 2, "language": 1},
@@ -22,7 +22,7 @@ def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
 def test_rows_that_became_a_part_of_another_document_are_merged_if_there_are_any(
     merged: dict[str, int], shown: dict[str, int]
 ) -> None:
-    ledger = Ledger.of({"rows": 4, "documents": 1, **merged})
+    ledger = Ledger.from_counts({"rows": 4, "documents": 1, **merged})
 
     assert ledger.to_json() == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}
 

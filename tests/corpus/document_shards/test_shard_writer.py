@@ -9,7 +9,7 @@ from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 
 def document(doc_id: str, text: str = "Text.") -> Document:
@@ -17,16 +17,16 @@ def document(doc_id: str, text: str = "Text.") -> Document:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BuildFolder:
-    return BuildFolder(tmp_path)
+def folder(tmp_path: Path) -> StagingView:
+    return StagingView(tmp_path)
 
 
-def rows(folder: BuildFolder, receipt: Receipt, file: int) -> list[dict[str, object]]:
+def rows(folder: StagingView, receipt: Receipt, file: int) -> list[dict[str, object]]:
     blocks = read_line_blocks(folder.path(receipt.files[file].path))
     return [json.loads(line) for block in blocks for line in block.splitlines()]
 
 
-def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: BuildFolder) -> None:
+def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: StagingView) -> None:
     with ShardWriter(folder, "00007", 3) as writer:
         writer.write([document("b"), document("a")])
         writer.reject(Reject("a.jsonl", 3, "no_text", "null"))
@@ -42,14 +42,14 @@ def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: BuildFolder)
     assert rows(folder, receipt, 2) == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
 
 
-def test_bytes_are_those_of_the_texts_in_utf8(folder: BuildFolder) -> None:
+def test_bytes_are_those_of_the_texts_in_utf8(folder: StagingView) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
         writer.write([document("a", "plain"), document("b", "naïve 日本語 🐻")])
 
     assert writer.receipt().counts == {"documents": 2, "bytes": 5 + 6 + 1 + 9 + 1 + 4}
 
 
-def test_nothing_is_not_counted(folder: BuildFolder) -> None:
+def test_nothing_is_not_counted(folder: StagingView) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
         writer.write([])
         writer.count("rows", 0)
@@ -71,7 +71,7 @@ def test_nothing_is_not_counted(folder: BuildFolder) -> None:
     ],
 )
 def test_nul_characters_are_counted_where_a_text_is_left(
-    text: str, plain: str, counts: dict[str, int], folder: BuildFolder
+    text: str, plain: str, counts: dict[str, int], folder: StagingView
 ) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
         found = writer.without_nul(text)
@@ -79,7 +79,7 @@ def test_nul_characters_are_counted_where_a_text_is_left(
     assert (found, writer.counts) == (plain, counts)
 
 
-def test_a_shard_that_fails_leaves_no_file(folder: BuildFolder) -> None:
+def test_a_shard_that_fails_leaves_no_file(folder: StagingView) -> None:
     with pytest.raises(ZeroDivisionError), ShardWriter(folder, "00000", 3) as writer:
         writer.write([document("a")])
         raise ZeroDivisionError

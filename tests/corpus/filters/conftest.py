@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Value, Verdict, judge
+from pipeline_assets.corpus.filters.verdict import Value, Verdict, evaluate
 
 sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 
@@ -18,7 +18,7 @@ Measured = Callable[..., dict[str, Value]]
 @pytest.fixture
 def verdict() -> Verdicts:
     """What becomes of a text under sections given as keyword arguments, as YAML would give them."""
-    return lambda text, **sections: judge(text, {}, FilterRecipe.model_validate(sections))
+    return lambda text, **sections: evaluate(text, {}, FilterRecipe.model_validate(sections))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from pipeline_assets.corpus.filters.recipe import BoilerplateRecipe, C4Recipe, FilterRecipe, MaskingRecipe
-from pipeline_assets.corpus.filters.thresholds import thresholds_of
+from pipeline_assets.corpus.filters.thresholds import build_thresholds
 
 _DOCS = Path(__file__).parents[3] / "docs" / "filters.md"
 _SECTIONS = re.findall(r"^```yaml\n(.*?)^```", _DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -227,7 +227,7 @@ def is_public(address: str) -> bool:
 def plain_verdict(text: str, recipe: FilterRecipe) -> tuple[str | None, str]:
     """The first reason to drop a text, and what is left of it. Rules over columns aren't asked."""
     split = PlainText(text)
-    for threshold in thresholds_of(recipe):
+    for threshold in build_thresholds(recipe):
         value = measured(split, threshold.reason, recipe)
         if value < threshold.limit if threshold.drops == "<" else value > threshold.limit:
             return threshold.reason, text

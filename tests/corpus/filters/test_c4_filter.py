@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from plain_filters import CITATION, ENGLISH_WEB, kept_lines
 
 from pipeline_assets.corpus.filters.recipe import C4Recipe, FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, judge
+from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
 
 Verdicts = Callable[..., Verdict]
 LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}
@@ -115,7 +115,7 @@ def test_it_is_what_slow_loops_find(text: str) -> None:
     web = ENGLISH_WEB.content()["c4"]
     recipe = C4Recipe.model_validate({**web, "min_words_per_line": 2, "terminal_punctuation": '.?!"”。？'})
 
-    seen = judge(text, {}, FilterRecipe(c4=recipe))
+    seen = evaluate(text, {}, FilterRecipe(c4=recipe))
 
     lines, removed, sentences = kept_lines(CITATION.sub("", text), recipe)
     assert seen.text == "\n".join(lines)

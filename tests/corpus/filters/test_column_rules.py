@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
 from pipeline_assets.spine.errors import UsageError
 
 BATCH = pa.record_batch(
@@ -52,7 +52,7 @@ def test_blanks_around_and_inside_a_rule_do_not_change_its_reason_code() -> None
 def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
     rules = [ColumnRule.parse("int_score >= 3"), ColumnRule.parse('language == "en"')]
 
-    failed = first_failed(rules, BATCH)
+    failed = first_failed_rule(rules, BATCH)
 
     assert failed.tolist() == [0, 1, 1, 0]
 
@@ -60,8 +60,8 @@ def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
 def test_without_rules_every_row_passes_and_an_empty_batch_has_no_rows() -> None:
     rules = [ColumnRule.parse("int_score >= 3")]
 
-    assert first_failed([], BATCH).tolist() == [-1, -1, -1, -1]
-    assert first_failed(rules, BATCH.slice(0, 0)).tolist() == []
+    assert first_failed_rule([], BATCH).tolist() == [-1, -1, -1, -1]
+    assert first_failed_rule(rules, BATCH.slice(0, 0)).tolist() == []
 
 
 def test_a_dictionary_column_compares_as_its_values() -> None:

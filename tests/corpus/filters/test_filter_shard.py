@@ -18,7 +18,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 PATH = "shards/00000.jsonl.zst"
 SHORT = FilterRecipe.model_validate({"length": {"min_words": 2}})
@@ -26,7 +26,7 @@ MASKING = FilterRecipe.model_validate({"masking": {"emails": True, "public_ips":
 
 
 def document(number: int, text: str, **meta: object) -> Document:
-    return Document(text, "pages", "web", f"page-{number}", "cc0", "", Meta.of("a", number, meta))
+    return Document(text, "pages", "web", f"page-{number}", "cc0", "", Meta.from_mapping("a", number, meta))
 
 
 def write_shard(folder: Path, *documents: Document | bytes, name: str = "00000") -> DocumentShard:
@@ -60,7 +60,7 @@ def filtered(tmp_path: Path) -> Callable[..., Filtered]:
     """Filters documents, or lines as they are given."""
 
     def run(*documents: Document | bytes, recipe: FilterRecipe = SHORT, window: Window = WHOLE) -> Filtered:
-        receipt = filter_shard(write_shard(tmp_path, *documents), window, BuildFolder(tmp_path), recipe, zstd_level=3)
+        receipt = filter_shard(write_shard(tmp_path, *documents), window, StagingView(tmp_path), recipe, zstd_level=3)
         kept, dropped, rejects = (
             b"".join(read_line_blocks(tmp_path / file.path)).splitlines() for file in receipt.files
         )
@@ -195,7 +195,7 @@ def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_r
 ) -> None:
     documents = document(0, "one"), b"not even JSON", document(2, "two words"), document(3, "one")
 
-    fatal = filtered(*documents, window=Window(fatal=frozenset({1})))
+    fatal = filtered(*documents, window=Window(poison_rows=frozenset({1})))
     part = filtered(*documents, window=Window(start=2, stop=4))
 
     assert fatal.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]

@@ -12,7 +12,7 @@ from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.filters.language import LOOKED_AT, detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, judge
+from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, evaluate
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
 WEB = ENGLISH_WEB.content()
@@ -107,7 +107,7 @@ def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batc
 
     assert verdicts == plain_verdicts_of(texts, LOOSE)
     for (reason, left), text in zip(verdicts, texts, strict=True):
-        alone = judge(text, {}, LOOSE)
+        alone = evaluate(text, {}, LOOSE)
         assert (alone.reason, alone.text if alone.is_kept else text) == (reason, left)
 
 
@@ -137,7 +137,7 @@ def test_a_document_of_50_megabytes_is_judged_like_a_small_one() -> None:
     line = " ".join(words) + ".\n"
     big = "A first line that is not like the others.\n" + line * (50_000_000 // len(line))
 
-    seen = judge(big, {}, FilterRecipe(length=LOOSE.length, repetition=LOOSE.repetition, masking=LOOSE.masking))
+    seen = evaluate(big, {}, FilterRecipe(length=LOOSE.length, repetition=LOOSE.repetition, masking=LOOSE.masking))
 
     copies = big.count("\n") - 2
     characters = sum(map(len, big.split()))
@@ -150,7 +150,7 @@ def test_a_document_of_50_megabytes_is_judged_like_a_small_one() -> None:
 def test_a_language_is_asked_after_what_is_cheap_and_before_texts_change() -> None:
     recipe = FilterRecipe.model_validate({**ENGLISH_WEB.content(), "language": {"keep": ["en", "fr"]}})
 
-    reasons = [measurement.reason for measurement in judge("Kein langer Text.\nThe end", {}, recipe).measurements]
+    reasons = [measurement.reason for measurement in evaluate("Kein langer Text.\nThe end", {}, recipe).measurements]
 
     place = reasons.index("other_language")
     assert reasons[place - 1] == "boilerplate_lines"
@@ -162,7 +162,7 @@ def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have
     recipe = FilterRecipe.model_validate({"language": {"keep": ["de"], "threshold": "0"}})
     text = f"{character} die und das " * (LOOKED_AT // 8)
 
-    [measurement] = judge(text, {}, recipe).measurements
+    [measurement] = evaluate(text, {}, recipe).measurements
 
     language = detector("py3langid").language(text)
     assert measurement.value == f"{language.code} {language.score}"
@@ -170,7 +170,7 @@ def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have
 
 
 def test_filters_after_the_one_that_drops_are_measured_for_one_document_alone() -> None:
-    seen = judge("One line of five words.\n{", {}, ENGLISH_WEB)
+    seen = evaluate("One line of five words.\n{", {}, ENGLISH_WEB)
 
     assert seen.reason == "few_words"
     assert [str(measurement) for measurement in seen.measurements if measurement.is_failed] == [

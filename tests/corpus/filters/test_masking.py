@@ -10,7 +10,7 @@ from plain_filters import masked
 
 from pipeline_assets.corpus.filters.masking import RESERVED
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, MaskingRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, judge
+from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
 
 BOTH = MaskingRecipe(emails=True, public_ips=True)
 RECIPE = FilterRecipe(masking=BOTH)
@@ -44,7 +44,7 @@ RECIPE = FilterRecipe(masking=BOTH)
     ],
 )
 def test_e_mail_and_public_ip_addresses_are_replaced_in_turn(text: str, masked_text: str) -> None:
-    assert judge(text, {}, RECIPE).text == masked_text
+    assert evaluate(text, {}, RECIPE).text == masked_text
 
 
 def test_what_is_masked_is_counted_and_each_document_begins_with_the_first_mask(
@@ -70,7 +70,7 @@ def test_reserved_networks_are_those_of_the_ipaddress_module() -> None:
 
     for address in addresses:
         if not str(address).startswith("192.0.0."):  # Python versions differ on which of these are reachable
-            assert (judge(str(address), {}, RECIPE).changes == {"masked/ip": 1}) == address.is_global, address
+            assert (evaluate(str(address), {}, RECIPE).changes == {"masked/ip": 1}) == address.is_global, address
 
 
 DIGITS = ["1", "9", "0", "00", "10", "25", "255", "256", "192", "168", "1.2.3.4", "8.8.8.8"]
@@ -80,7 +80,7 @@ addresses = st.lists(st.sampled_from(PIECES), max_size=16).map("".join)
 
 @given(text=addresses | st.text())
 def test_it_is_what_the_regular_expressions_do(text: str) -> None:
-    seen = judge(text, {}, RECIPE)
+    seen = evaluate(text, {}, RECIPE)
 
     plain, emails, ips = masked(text, BOTH)
     assert (seen.text, seen.changes.get("masked/email", 0), seen.changes.get("masked/ip", 0)) == (plain, emails, ips)
@@ -91,11 +91,11 @@ def test_it_is_what_datatrove_does_to_a_first_document(text: str) -> None:
     pii = pytest.importorskip("datatrove.pipeline.formatters.pii", reason="datatrove is of the extra `peers`")
     formatter = pii.PIIFormatter()
 
-    assert judge(text, {}, RECIPE).text == formatter.format(text)
+    assert evaluate(text, {}, RECIPE).text == formatter.format(text)
 
 
 def test_time_grows_with_the_text_alone() -> None:
     hard = ["a." * 100_000 + "@", "a@" * 100_000, "1." * 100_000, "@a-" * 100_000, "[1.1.1." * 50_000, "." * 200_000]
 
     for text in hard:
-        assert len(judge(text, {}, RECIPE).text) > 0
+        assert len(evaluate(text, {}, RECIPE).text) > 0

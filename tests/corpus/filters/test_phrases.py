@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
 from pipeline_assets.corpus.filters.phrases import Hits, Scope, build_automaton, find_phrases
-from pipeline_assets.corpus.filters.thresholds import batch_of
+from pipeline_assets.corpus.filters.thresholds import text_batch
 from pipeline_assets.corpus.filters.words import classes_of_characters
 
 BITS = classes_of_characters()
@@ -16,7 +16,7 @@ BITS = classes_of_characters()
 def find(
     texts: list[str], phrases: list[tuple[str, Scope]], enough: int | list[int] = 9, counts_lines: bool = False
 ) -> Hits:
-    batch = batch_of([text.encode() for text in texts])
+    batch = text_batch([text.encode() for text in texts])
     each = np.broadcast_to(enough, len(texts)).astype(np.int64)
     return find_phrases(*batch, build_automaton(phrases), BITS, each, counts_lines)
 

@@ -4,7 +4,7 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 
 
 def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() -> None:
@@ -21,7 +21,7 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
     nothing = FilterRecipe.model_validate({})
     both = FilterRecipe.model_validate({"windows": {}, "language": {"keep": ["de", "en"]}})
 
-    assert sha256_of(nothing.content()) == "454e6a35ee8f640f68d1ea143350d74351600a3dbe04b5b9faf93c3aa7531cea"
+    assert canonical_sha256(nothing.content()) == "454e6a35ee8f640f68d1ea143350d74351600a3dbe04b5b9faf93c3aa7531cea"
     assert nothing.content().keys() == FilterRecipe.model_fields.keys() - {"windows", "language"}
     assert both.content()["windows"] == {"window_bytes": 256, "every": 64, "max_share": "0.5"}
     assert both.content()["language"] == {"detector": "py3langid", "keep": ["de", "en"], "threshold": None}

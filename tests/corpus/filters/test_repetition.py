@@ -9,7 +9,7 @@ from plain_filters import PlainText
 from plain_filters import measured as plainly_measured
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, judge
+from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, evaluate
 
 Measured = Callable[..., dict[str, object]]
 
@@ -121,7 +121,7 @@ few_words = st.lists(st.sampled_from(["a", "b", "cc", "日本語", "\n", "\n\n",
 
 @given(text=few_words | st.text())
 def test_it_is_what_slow_loops_find(text: str) -> None:
-    seen = {measurement.reason: measurement.value for measurement in judge(text, {}, EVERYTHING).measurements}
+    seen = {measurement.reason: measurement.value for measurement in evaluate(text, {}, EVERYTHING).measurements}
 
     split = PlainText(text)
     assert seen == {reason: plainly_measured(split, reason, EVERYTHING) for reason in seen}
@@ -134,5 +134,5 @@ def test_a_document_is_dropped_for_the_first_rule_whose_limit_it_is_beyond(text:
 
     apply_filters([candidate], recipe)
 
-    failed = [measurement for measurement in judge(text, {}, recipe).measurements if measurement.is_failed]
+    failed = [measurement for measurement in evaluate(text, {}, recipe).measurements if measurement.is_failed]
     assert candidate.failure == next(iter(failed), None)

@@ -11,9 +11,9 @@ from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_filters, judge
+from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_filters, evaluate
 from pipeline_assets.corpus.filters.wikipedia import without_emptied_brackets
-from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import byte_value_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.spine.errors import UsageError
 
@@ -112,7 +112,7 @@ def test_other_markup_stays(text: str, verdict: Verdicts) -> None:
 def test_a_key_of_earlier_recipes_is_refused_in_a_line_that_names_what_is_done_now(key: str) -> None:
     content = {"wikipedia": {key: "repair", "min_running_lines": 1}}
 
-    assert refusal(lambda: FilterRecipe.of(content, "recipe.yaml"), UsageError) == (
+    assert refusal(lambda: FilterRecipe.from_mapping(content, "recipe.yaml"), UsageError) == (
         f"recipe.yaml: `wikipedia`: `{key}` is no longer a key: `wikipedia: {{}}` takes out tags, templates and "
         "emptied brackets, and leaves other markup; correct the recipe"
     )
@@ -132,12 +132,12 @@ def test_a_page_without_running_text_goes(body: str) -> None:
     title = "A title that is as long as a sentence. And ends like one."
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
 
-    seen = judge(f"{title}\n\n{body}", {"title": title}, recipe)
+    seen = evaluate(f"{title}\n\n{body}", {"title": title}, recipe)
 
     assert (seen.reason, str(seen.measurements[0])) == ("running_lines", "running_lines 0 < 1")
-    assert judge(f"{title}\n\n{body}\nFoo is a village in Poland.", {"title": title}, recipe).is_kept
-    assert judge(f"{title}\n\n{body}\n糜文開，生於中國江蘇無錫。", {"title": title}, recipe).is_kept
-    assert judge(f"{title}\n\n{body}\n" + "ประเทศไทย" * 5, {"title": title}, recipe).is_kept
+    assert evaluate(f"{title}\n\n{body}\nFoo is a village in Poland.", {"title": title}, recipe).is_kept
+    assert evaluate(f"{title}\n\n{body}\n糜文開，生於中國江蘇無錫。", {"title": title}, recipe).is_kept
+    assert evaluate(f"{title}\n\n{body}\n" + "ประเทศไทย" * 5, {"title": title}, recipe).is_kept
 
 
 def test_later_filters_see_the_repaired_text(verdict: Verdicts) -> None:
@@ -160,7 +160,7 @@ def test_a_page_that_nothing_changes_keeps_its_bytes() -> None:
 def test_rules_take_away_and_add_nothing_but_line_feeds(text: str) -> None:
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe(min_running_lines=None))
 
-    left = judge(text, {}, recipe).text
+    left = evaluate(text, {}, recipe).text
 
     assert len(left.replace("\n", "")) <= len(text.replace("\n", ""))
     assert set(left) <= set(text) | {"\n"}
@@ -192,7 +192,7 @@ def test_half_a_megabyte_of_any_mark_in_one_line_is_judged(mark: str) -> None:
     page = mark * (500_000 // len(mark))
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe(min_running_lines=None))
 
-    seen = judge(page, {}, recipe)
+    seen = evaluate(page, {}, recipe)
 
     assert seen.is_kept and len(seen.text) <= len(page)
 
@@ -201,10 +201,10 @@ def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, 
     """Count the documents of an extraction in a folder of samples that each rule changes or drops."""
     labels = {"source": "w", "domain": "d", "dump_date": None, "license_tag": "cc-by-sa-4.0"}
     of_pages = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
-    pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in byte_ranges(file, 1 << 30)]
+    pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in byte_value_ranges(file, 1 << 30)]
     pages = [row for piece in pieces for row in read_wikipedia(piece, of_pages) if isinstance(row, Document)]
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
-    verdicts = [judge(page.text, page.meta.columns(), recipe) for page in pages]
+    verdicts = [evaluate(page.text, page.meta.columns(), recipe) for page in pages]
 
     changed = Counter(name for verdict in verdicts if verdict.is_kept for name in verdict.changes)
     dropped = Counter(verdict.reason for verdict in verdicts if not verdict.is_kept)

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.formats.compression import decompressed, detect_codec
 from pipeline_assets.spine.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -27,7 +27,7 @@ codecs = pytest.mark.parametrize("name", COMPRESS)
 
 
 def read(content: bytes, block_bytes: int = 1 << 20) -> bytes:
-    codec = codec_of(content)
+    codec = detect_codec(content)
     assert codec is not None
     return b"".join(decompressed(io.BytesIO(content), codec, "here", "fetch it again", block_bytes))
 
@@ -37,7 +37,7 @@ def read(content: bytes, block_bytes: int = 1 << 20) -> bytes:
 def test_a_stream_is_known_by_its_first_bytes_and_says_what_was_written(name: str, text: bytes) -> None:
     content = COMPRESS[name](text)
 
-    codec = codec_of(content[:16])
+    codec = detect_codec(content[:16])
 
     assert codec is not None and codec.name == name
     assert read(content) == text
@@ -45,7 +45,7 @@ def test_a_stream_is_known_by_its_first_bytes_and_says_what_was_written(name: st
 
 @pytest.mark.parametrize("head", [b"", b"{", b'{"text": "a"}', b"BZh9 is how bzip2 files begin", b"(\xb5/", b"P*M"])
 def test_what_is_not_compressed_has_no_codec(head: bytes) -> None:
-    assert codec_of(head) is None
+    assert detect_codec(head) is None
 
 
 @codecs
@@ -67,7 +67,7 @@ def test_a_stream_larger_than_a_read_comes_in_blocks(name: str) -> None:
     text = b"".join(numbers.randbytes(60).hex().encode() + b"\n" for _ in range(16_000))
     content = COMPRESS[name](text)
 
-    blocks = list(decompressed(io.BytesIO(content), codec_of(content), "here", "fetch it again", 1 << 16))  # type: ignore[arg-type]
+    blocks = list(decompressed(io.BytesIO(content), detect_codec(content), "here", "fetch it again", 1 << 16))  # type: ignore[arg-type]
 
     assert len(blocks) > 1
     assert b"".join(blocks) == text

@@ -12,9 +12,9 @@ from pipeline_assets.corpus.harmony.encode import (
     LossMode,
     encode_harmony,
     loss_messages,
-    loss_mode_of,
     loss_spans,
     render_harmony,
+    row_loss_mode,
 )
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
@@ -78,9 +78,9 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
 
 def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
     for rule, mode in LOSS_MODES.items():
-        assert loss_mode_of(None, rule) == loss_mode_of(mode.name, rule) == mode
-    assert loss_mode_of("assistant_all", None) == AssistantAll(analysis=True, calls=True)
-    assert loss_mode_of("assistant_last", None) == AssistantLast()
+        assert row_loss_mode(None, rule) == row_loss_mode(mode.name, rule) == mode
+    assert row_loss_mode("assistant_all", None) == AssistantAll(analysis=True, calls=True)
+    assert row_loss_mode("assistant_last", None) == AssistantLast()
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
 )
 def test_a_loss_that_is_not_known_is_refused(mode: str | None, rule: str | None, named: str) -> None:
     with pytest.raises(ValueError, match=f"{named}, none of: .*assistant_last"):
-        loss_mode_of(mode, rule)
+        row_loss_mode(mode, rule)

@@ -25,7 +25,7 @@ def inventories(tmp_path: Path) -> Inventories:
     def build(folder: Path, *splits: str, max_rows: int | None = None, **section: Any) -> dict[str, Artifact]:
         dataset = {"dataset": "maker/chats", "path": str(folder), "splits": list(splits), **section}
         content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": max_rows}, "datasets": [dataset]}
-        recipe = NemotronRecipe.of(content, "the test")
+        recipe = NemotronRecipe.from_mapping(content, "the test")
         run = Run(tmp_path / "root", RunSettings(), replace=True)
         built = {}
         for target in recipe.targets():

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from pipeline_assets.corpus.nemotron.condition_sql import functions, read_condition
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe, condition_of
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe, parse_condition
 from pipeline_assets.corpus.scoring.recipe import SubsetRule
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import PROJECT_RECIPES
@@ -30,7 +30,7 @@ from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 def refusal(condition: str) -> str:
     with pytest.raises(UsageError) as refused:
-        PoolsRecipe.of({"rules": {"mine": [condition]}}, "mine.yaml")
+        PoolsRecipe.from_mapping({"rules": {"mine": [condition]}}, "mine.yaml")
     message = str(refused.value)
     assert "\n" not in message and "`rules.mine.0`" in message
     return message
@@ -167,8 +167,8 @@ def test_a_condition_that_is_too_large_or_not_supported_names_what_is(condition:
     ],
 )
 def test_supported_conditions_are_read(condition: str) -> None:
-    assert condition_of(condition).meta.root_names()
-    assert SubsetRule.of({"where": [condition]}, "mine").where == (condition,)
+    assert parse_condition(condition).meta.root_names()
+    assert SubsetRule.from_mapping({"where": [condition]}, "mine").where == (condition,)
 
 
 OPERATORS = ["+", "-", "*", "/", "=", "==", "<>", "!=", "<", "<=", ">", ">=", "AND", "OR"]
@@ -238,6 +238,6 @@ def test_every_function_is_one_of_polars_and_documented() -> None:
 
 def is_read(condition: str) -> bool:
     try:
-        return bool(condition_of(condition).meta.root_names())
+        return bool(parse_condition(condition).meta.root_names())
     except ValueError:
         return False

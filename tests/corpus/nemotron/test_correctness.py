@@ -6,9 +6,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, correctness_of
+from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, read_correctness
 
-UNKNOWN = correctness_of({})
+UNKNOWN = read_correctness({})
 
 
 def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:
@@ -53,12 +53,12 @@ MOST = 2**31 - 1
 def test_the_best_condition_tells_all_but_how_often_it_was_solved(
     given: dict[str, object], columns: tuple[object, ...]
 ) -> None:
-    assert (*correctness_of(given).values(),) == columns
+    assert (*read_correctness(given).values(),) == columns
 
 
 def test_of_equals_the_first_in_order_is_the_best() -> None:
     for place, condition in enumerate(CONDITIONS):
-        found = correctness_of(evaluations(**dict.fromkeys(reversed(CONDITIONS[place:]), (4, 8))))
+        found = read_correctness(evaluations(**dict.fromkeys(reversed(CONDITIONS[place:]), (4, 8))))
 
         assert found["meta_correctness_condition"] == condition
 
@@ -81,7 +81,7 @@ def test_of_equals_the_first_in_order_is_the_best() -> None:
     ],
 )
 def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None:
-    assert correctness_of({"reason_high_no_tool": condition}) == UNKNOWN
+    assert read_correctness({"reason_high_no_tool": condition}) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None
 def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) -> None:
     attempts = {"high_with_tool": (min(passed, 8), 8), "low_no_tool": (max(passed - 8, 0), 8)}
 
-    assert correctness_of(evaluations(**attempts))["meta_solved_bin"] == solved
+    assert read_correctness(evaluations(**attempts))["meta_solved_bin"] == solved
 
 
 @hypothesis.given(
@@ -101,7 +101,7 @@ def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) 
     )
 )
 def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[int, int]]) -> None:
-    found = correctness_of(evaluations(**attempts))
+    found = read_correctness(evaluations(**attempts))
 
     rounded = {name: float(round(Fraction(*one), 4)) for name, one in attempts.items() if one[1]}
     assert found["meta_correctness"] == max(rounded.values(), default=None)

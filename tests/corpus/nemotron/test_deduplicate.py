@@ -51,7 +51,7 @@ def built(
     content = {"system": "nemotron", "name": "n", "rows": {"shard_bytes": shard_bytes}, "datasets": [dataset]}
     content |= {"decontamination": asked_of.pop("decontamination", None), "deduplicate": asked_of}
     run = Run(root, RunSettings(workers))
-    targets: Sequence[Target] = NemotronRecipe.of(content, "the test").targets()
+    targets: Sequence[Target] = NemotronRecipe.from_mapping(content, "the test").targets()
     return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
 

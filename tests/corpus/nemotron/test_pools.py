@@ -17,7 +17,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
-from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, condition_of
+from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, parse_condition
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -104,7 +104,7 @@ def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verifie
 
     pools = {name: rules for name, rules in RULES.items() if all("meta_correctness" in rule for rule in rules)}
     del pools["verified_correct"]
-    holds = [frame.select(pl.all_horizontal(*map(condition_of, rules)))[:, 0] for rules in pools.values()]
+    holds = [frame.select(pl.all_horizontal(*map(parse_condition, rules)))[:, 0] for rules in pools.values()]
 
     assert [sum(bool(one[row]) for one in holds) for row in range(len(shares))] == [1] * len(shares)
 
@@ -229,7 +229,9 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
 
 def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
     with pytest.raises(UsageError) as refused:
-        PoolsRecipe.of({"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml")
+        PoolsRecipe.from_mapping(
+            {"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml"
+        )
 
     told = [one.what.partition(":")[0] for one in (refused.value, *refused.value.others)]
     assert told == [
@@ -243,4 +245,4 @@ def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
 @pytest.mark.parametrize("purpose", ["Tool use", "capability_math", "a/b", "", "a_"])
 def test_a_purpose_names_a_folder_and_a_config(purpose: str) -> None:
     with pytest.raises(UsageError, match=r"give it another|write lower-case words"):
-        PoolsRecipe.of({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")
+        PoolsRecipe.from_mapping({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")

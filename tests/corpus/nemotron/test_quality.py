@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rows_made import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_of, repeated_fraction
+from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_bin, repeated_fraction
 
 
 @pytest.mark.parametrize("content", ["", "  \n", []])
@@ -64,7 +64,7 @@ def test_a_call_at_the_end_is_a_completion_where_calls_count(
     ("tokens", "length"), [(0, "short"), (127, "short"), (128, "normal"), (16_384, "normal"), (16_385, "long")]
 )
 def test_the_bounds_of_lengths(tokens: int, length: str) -> None:
-    assert length_of(tokens) == length
+    assert length_bin(tokens) == length
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from stage_a_build import INLINE, normalize, only, recipe_with
 from pipeline_assets.corpus.licences import Licence, LicenceTable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def normalized(tmp_path: Path) -> Callable[..., Artifact]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BuildFolder:
+def folder(tmp_path: Path) -> StagingView:
     (tmp_path / "building").mkdir()
-    return BuildFolder(tmp_path / "building")
+    return StagingView(tmp_path / "building")
 
 
 @pytest.fixture

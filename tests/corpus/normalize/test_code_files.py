@@ -14,7 +14,7 @@ from stage_a_build import build, notes_recipe
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.normalize.files import licences_by_folder
-from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
+from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
@@ -155,8 +155,8 @@ def test_a_licence_file_is_an_input_and_its_change_is_seen(tmp_path: Path) -> No
     (tmp_path / "code/a/LICENSE").write_text(APACHE)
 
     assert [entry["name"] for entry in before.identity.inputs] == ["a/LICENSE", "a/x.py"]
-    found = raw.outside
-    assert found is not None and found.changed(tmp_path, before) is not None
+    found = raw.external_inputs
+    assert found is not None and found.describe_changes(tmp_path, before) is not None
     sealed_anew = build(recipe, tmp_path, replace=True)
     assert sealed_anew[normalized.role].manifest.digest != first[normalized.role].manifest.digest
 
@@ -167,7 +167,7 @@ def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> No
     whole = {"system": "stage_a", "name": "code", "sources": [content]}
 
     with pytest.raises(UsageError) as error:
-        StageARecipe.in_file(whole, tmp_path / "code.yaml", tmp_path)
+        StageARecipe.from_file_values(whole, tmp_path / "code.yaml", tmp_path)
 
     assert error.value.what == f"{tmp_path}: no file in it is called LICENCE"
     assert "sources.0.license_files" in error.value.args[1]
@@ -182,7 +182,7 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
 
     assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
     assert named["licence_texts"] == licence_texts_fingerprint()
-    found, _ = source_of(named | {"licences": licence_table().fingerprint})
+    found, _ = parse_source(named | {"licences": licence_table().fingerprint})
     assert found.rows_content(1) == named
 
 

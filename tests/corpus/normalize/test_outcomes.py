@@ -15,7 +15,7 @@ from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import local_doc_id, write_outcomes
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 derive_id = functools.partial(local_doc_id, "notes")
 
@@ -38,7 +38,7 @@ class Written:
 
 
 @pytest.fixture
-def write(folder: BuildFolder, licences: LicenceTable, tmp_path: Path) -> object:
+def write(folder: StagingView, licences: LicenceTable, tmp_path: Path) -> object:
     def run(*given: Document | Reject | str) -> Written:
         with ShardWriter(folder, "00000", 3) as writer:
             number = write_outcomes(given, writer, derive_id, licences)

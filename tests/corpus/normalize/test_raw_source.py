@@ -38,7 +38,7 @@ def raw(source: SourceFolder, threads: int = 0) -> BuildResult:
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:
     content = raw(source)
 
-    assert content.outside == [
+    assert content.external_inputs == [
         {"name": "a.jsonl", "digest": f"sha256:{hashlib.sha256(b'').hexdigest()}", "bytes": 0},
         {
             "name": "deep/b.jsonl",
@@ -97,8 +97,8 @@ def test_a_hub_is_its_listing_and_the_row_groups_that_are_drawn(
 
     assert content.files == []
     assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}
-    read = [[group["rows"] for group in entry.get("row_groups", [])] for entry in content.outside]
-    assert [entry["name"] for entry in content.outside] == [
+    read = [[group["rows"] for group in entry.get("row_groups", [])] for entry in content.external_inputs]
+    assert [entry["name"] for entry in content.external_inputs] == [
         f"maker/pages@{commit}:data/{file}.parquet" for file in "ab"
     ]
     assert sorted(read) in ([[20], [50, 50]], [[50], [20, 50]], [[50], [50, 20]])

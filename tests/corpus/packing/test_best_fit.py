@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_packing import Draw, best_fit_rows
 
+from pipeline_assets.corpus.packing.strategies import (
+    assign_rows,
+    count_pieces,
+    order_by_remainder,
+    rows_needed,
+    whole_rows,
+)
 from pipeline_assets.corpus.packing.strategies import best_fit_rows as packed_rows
-from pipeline_assets.corpus.packing.strategies import count_pieces, longest_first, place, rows_needed, whole_rows
 from pipeline_assets.spine.errors import UsageError
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
@@ -18,7 +24,7 @@ def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[i
     whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
 
     documents = np.array(lengths, np.int32)
-    row_of, opened = place(longest_first(documents, seq_len), documents, seq_len, len(shared))
+    row_of, opened = assign_rows(order_by_remainder(documents, seq_len), documents, seq_len, len(shared))
 
     assert opened == len(shared)
     assert {piece.draw.document: row for row, pieces in enumerate(shared) for piece in pieces} == {

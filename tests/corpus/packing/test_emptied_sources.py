@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.packing.recipe import refuse_emptied
+from pipeline_assets.corpus.packing.recipe import raise_if_source_empty
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
@@ -24,7 +24,9 @@ CLEAN = corpus(
 
 
 def test_it_is_said_where_its_documents_went() -> None:
-    what, _, fix = refusal(lambda: refuse_emptied({"all": CLEAN}, DEDUPLICATED, ["a", "b"]), UsageError).partition("; ")
+    what, _, fix = refusal(
+        lambda: raise_if_source_empty({"all": CLEAN}, DEDUPLICATED, ["a", "b"]), UsageError
+    ).partition("; ")
 
     assert what.endswith(
         ": nothing is left of a: of 10 documents 7 went as duplicates, of 3 documents 3 were contaminated"
@@ -34,7 +36,7 @@ def test_it_is_said_where_its_documents_went() -> None:
 
 def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
     with pytest.raises(UsageError, match="nothing is left of a: of 3 documents 3 were contaminated") as refused:
-        refuse_emptied({"all": CLEAN}, None, ["a"])
+        raise_if_source_empty({"all": CLEAN}, None, ["a"])
 
     assert "let it keep its texts" not in refused.value.fix
 
@@ -42,11 +44,11 @@ def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
 def test_one_that_is_not_asked_for_may_be_empty() -> None:
     corpora = {"all": CLEAN, "c": corpus(documents=1, text_bytes=1)}
 
-    refuse_emptied(corpora, DEDUPLICATED, ["b", "c"])
+    raise_if_source_empty(corpora, DEDUPLICATED, ["b", "c"])
     with pytest.raises(UsageError, match="nothing is left of a"):
-        refuse_emptied(corpora, DEDUPLICATED, ["a", "b", "c"])
+        raise_if_source_empty(corpora, DEDUPLICATED, ["a", "b", "c"])
 
 
 def test_a_corpus_of_one_source_has_its_name() -> None:
     with pytest.raises(UsageError, match="nothing is left of c"):
-        refuse_emptied({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])
+        raise_if_source_empty({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])

@@ -28,7 +28,7 @@ from pipeline_assets.build.rows.trace import follow_document, open_rows, trace_t
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files, rows
-from pipeline_assets.corpus.packing.plan_files import summary_of
+from pipeline_assets.corpus.packing.plan_files import summarize_plan
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -152,7 +152,7 @@ def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path
 
     packed = pack_documents(folder, documents, strategy=strategy, num_seqs=18)
 
-    told = summary_of(packed)
+    told = summarize_plan(packed)
     lines = pq.read_table(packed.path("documents.parquet")).to_pylist()
     for source in "ab":
         drawn = [line for line in lines if line["source"] == source]
@@ -189,7 +189,7 @@ def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tm
     packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
 
     [found] = follow_document(Lineage(tmp_path / "data"), "bad")
-    packing = [fate.told for _, fate in found.below if "draws" in fate.told]
+    packing = [fate.describe for _, fate in found.below if "draws" in fate.describe]
     assert [(told["draws"], told["reject"]["reason"]) for told in packing] == [([], "special_tokens")]
     token = trace_token(open_rows(packed.folder), 1).token
     assert token is not None

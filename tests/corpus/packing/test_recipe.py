@@ -55,7 +55,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complai
 def test_a_wrong_section_on_the_tokenizer_is_one_line(tokenizer: dict[str, object], complaint: str) -> None:
     content = recipe(None).content() | {"tokenizer": tokenizer}
 
-    assert refusal(lambda: PackRecipe.of(content, "recipe.yaml"), UsageError) == f"recipe.yaml: {complaint}"
+    assert refusal(lambda: PackRecipe.from_mapping(content, "recipe.yaml"), UsageError) == f"recipe.yaml: {complaint}"
 
 
 def test_weights_are_exact_however_many_digits_they_have() -> None:

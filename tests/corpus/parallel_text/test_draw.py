@@ -34,7 +34,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
 )
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 
 FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}
@@ -143,7 +143,7 @@ def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
     file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}])
     recipe = SampleRecipe(languages=FR_EN, k=5, **ANY_REJECTS)
 
-    with open_building(tmp_path / "s", {}) as building:
+    with open_staging_dir(tmp_path / "s", {}) as building:
         content = write_sample(building, [file], recipe, SOURCE, NOON)
         [reject] = read_structs(building.path(content.files[1].path), Reject)
 

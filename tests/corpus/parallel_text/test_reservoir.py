@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.reservoir import Algorithm, Dice, Reservoir, new_reservoir
+from pipeline_assets.corpus.reservoir import Algorithm, Reservoir, SplitMix64, new_reservoir
 
 RUNS = 20_000
 ALGORITHMS: tuple[Algorithm, ...] = ("classic", "es_weighted")
@@ -23,8 +23,8 @@ def drawn(algorithm: Algorithm, k: int, seed: int, weights: Sequence[float]) -> 
     """Numbers of the rows that a stream of such weights leaves in the reservoir."""
     reservoir: Reservoir[int] = new_reservoir(algorithm, k, seed)
     for row, weight in enumerate(weights):
-        if reservoir.is_turn(weight):
-            reservoir.put(row, weight)
+        if reservoir.is_selected(weight):
+            reservoir.insert(row, weight)
     return reservoir.items
 
 
@@ -86,11 +86,11 @@ def test_late_rows_of_a_long_stream_come_in_as_often_as_early_ones(algorithm: Al
 def test_refused_rows_leave_no_trace_in_chances(algorithm: Algorithm, seed: int, never: set[int]) -> None:
     reservoir: Reservoir[int] = new_reservoir(algorithm, 3, seed)
     for row in range(41):
-        if reservoir.is_turn(1.0):
+        if reservoir.is_selected(1.0):
             if row in never:
                 reservoir.refuse()
             else:
-                reservoir.put(row, 1.0)
+                reservoir.insert(row, 1.0)
 
     assert set(reservoir.items).isdisjoint(never)
     assert len(reservoir.items) == min(3, 41 - len(never))
@@ -98,7 +98,7 @@ def test_refused_rows_leave_no_trace_in_chances(algorithm: Algorithm, seed: int,
 
 def test_dice_throw_what_they_threw_on_the_first_machine() -> None:
     """SplitMix64 from state 1234567, as its reference implementation has it; then the rows of each algorithm."""
-    dice = Dice(1234567)
+    dice = SplitMix64(1234567)
     assert [dice.bits() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
     assert {algorithm: sorted(drawn(algorithm, 5, 42, [1.0] * 1000)) for algorithm in ALGORITHMS} == {

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import (
     without_source,
     write_cache,
 )
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 
 SPLITS = ("train", "val", "test")
 
@@ -66,7 +66,7 @@ def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path
 
 def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp_path: Path) -> None:
     again = encode(manifest, None, tmp_path / "again")
-    with open_building(tmp_path / "sealed", {}) as building:
+    with open_staging_dir(tmp_path / "sealed", {}) as building:
         content = write_cache(building, manifest, EncodeRecipe())
         sealed = {file.path: building.path(file.path).read_bytes() for file in content.files}
 

@@ -41,7 +41,7 @@ class Place:
     cache: Path
 
     def repo(self, token: str = TOKEN, tries: int = 3, name: str = NAME) -> HubRepo:
-        return HubRepo.of(name, HubFiles(self.cache, endpoint=self.hub.endpoint, tries=tries, wait_s=0.01), token)
+        return HubRepo.open(name, HubFiles(self.cache, endpoint=self.hub.endpoint, tries=tries, wait_s=0.01), token)
 
     @property
     def folder(self) -> Path:

@@ -19,7 +19,7 @@ from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, o
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from pipeline_assets.corpus.publishing import publish as publishing
-from pipeline_assets.corpus.publishing.publication import Publication, publication_of
+from pipeline_assets.corpus.publishing.publication import Publication, prepare_publication
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -34,7 +34,7 @@ def second(place: Place, tmp_path: Path) -> Artifact:
 
 
 def made_of(artifact: Artifact, place: Place, **options: Any) -> Publication:
-    return publication_of(artifact, place.repo(), **options)
+    return prepare_publication(artifact, place.repo(), **options)
 
 
 def send(artifact: Artifact, place: Place, **options: Any) -> Any:
@@ -214,7 +214,7 @@ def test_a_token_that_may_only_read_is_told_before_anything_is_made(place: Place
     repo = place.repo(token="hf_read_only")
 
     with pytest.raises(RetryableError, match="HF_TOKEN: the token may only read"):
-        publish(publication_of(first, repo), repo)
+        publish(prepare_publication(first, repo), repo)
 
     assert not place.folder.exists() and {request.method for request in place.hub.requests} <= {"GET", "HEAD"}
 
@@ -223,7 +223,7 @@ def test_an_owner_that_is_not_the_tokens_is_refused(place: Place, first: Artifac
     repo = place.repo(name="lopback/pools")
 
     with pytest.raises(RetryableError, match=r"may not write to it \(HTTP 403\)"):
-        publish(publication_of(first, repo), repo)
+        publish(prepare_publication(first, repo), repo)
 
 
 @pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.publishing import load_back as loading
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.publishing.load_back import load_back
-from pipeline_assets.corpus.publishing.publication import publication_of
+from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import Plan, publish
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
@@ -57,7 +57,7 @@ def impatient(place: Place) -> HubRepo:
 def send(artifact: Artifact, place: Place, *faults: Fault) -> tuple[str, Plan]:
     """Publish while faults are in force; each of them must hit an answer."""
     repo = impatient(place)
-    publication = publication_of(artifact, repo)
+    publication = prepare_publication(artifact, repo)
     place.hub.inject(*faults)
     try:
         return publish(publication, repo)
@@ -144,7 +144,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", place.hub.token)
     commit, _ = send(first, place)
-    configs = publication_of(first, place.repo()).configs
+    configs = prepare_publication(first, place.repo()).configs
     place.hub.requests.clear()
     place.hub.inject(Fault(FaultKind.LINK_AWAY, f"/api/datasets/{NAME}/tree/*", ALWAYS, value=other.endpoint))
 
@@ -158,7 +158,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
 
 def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: FaultyHub, first: Artifact) -> None:
     commit, _ = send(first, place)
-    config, names = next(iter(publication_of(first, place.repo()).configs.items()))
+    config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
     card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {other.endpoint}/low.parquet\n---\n"
     (place.folder / "README.md").write_text(card)
     changed = place.hub.commits()[NAME]
@@ -172,7 +172,7 @@ def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: F
 
 def test_other_splits_than_published_are_an_error(place: Place, first: Artifact) -> None:
     commit, _ = send(first, place)
-    config, names = next(iter(publication_of(first, place.repo()).configs.items()))
+    config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
 
     read_back(place, commit, {config: [*reversed(sorted(names))]})
     with pytest.raises(InputError, match=r"`datasets` can't load what was published \(it finds"):

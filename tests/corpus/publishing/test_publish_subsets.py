@@ -8,7 +8,7 @@ import pytest
 from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
 from subsets_made import bare, scored, subsets_of, talk
 
-from pipeline_assets.corpus.publishing.publication import publication_of
+from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.spine.errors import UsageError
 
@@ -26,7 +26,7 @@ def test_each_subset_is_a_config_with_splits_of_all_datasets_scores_and_token_fi
     ]
     made, repo = subsets_of(tmp_path, splits, RULES, tokens=True), place.repo()
 
-    publish(publication_of(made, repo), repo)  # it loads each config by its name, and finds these splits
+    publish(prepare_publication(made, repo), repo)  # it loads each config by its name, and finds these splits
 
     assert check_whole(place.folder) == made.manifest.digest
     configs = {
@@ -59,4 +59,4 @@ def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path
     made = subsets_of(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
 
     with pytest.raises(UsageError, match="rows don't say which dataset they are of"):
-        publication_of(made, place.repo(), allow_unknown=True)
+        prepare_publication(made, place.repo(), allow_unknown=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.pins.raw_pin import CURE, HeldOfHub, held_of_hub
+from pipeline_assets.build.pins.raw_pin import FIX, HubCacheCheck, check_hub_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile, keep_listing, read_listing
+from pipeline_assets.corpus.readers.hub_listing import HubFile, read_listing, write_listing
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import rehash
 
@@ -39,8 +39,8 @@ class Cache:
         file = self.listed(name)
         return [self.files.fetch(DATASET, self.commit, file, start, stop).local for start, stop in spans]
 
-    def held(self, *entries: Entry) -> HeldOfHub:
-        return held_of_hub(self.files.cache, {"sha256:artifact": list(entries)})
+    def held(self, *entries: Entry) -> HubCacheCheck:
+        return check_hub_cache(self.files.cache, {"sha256:artifact": list(entries)})
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def cache(hub_files: HubFiles, publish: Callable[..., str]) -> Cache:
     return Cache(hub_files, publish({"a.parquet": BYTES, "notes.txt": b"in git\n"}))
 
 
-def complaints(found: HeldOfHub) -> list[str]:
+def complaints(found: HubCacheCheck) -> list[str]:
     size = sum(task.bytes for task in found.tasks)
     results = rehash(found.tasks, 1, Progress("verify", size, "bytes", every_s=1000))
     return [complaint for _, complaint in results if complaint is not None]
@@ -67,7 +67,7 @@ def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of
 
     found = cache.held(listed)
 
-    assert (found.whole, found.in_part, found.not_here) == ([listed["name"]], [], [])
+    assert (found.whole, found.in_part, found.unavailable) == ([listed["name"]], [], [])
     assert [(task.name, task.paths, f"sha256:{task.expected}") for task in found.tasks] == [
         (listed["name"], tuple(sorted(local, key=lambda path: int(path.name.split("-")[0]))), listed["digest"])
     ]
@@ -94,7 +94,7 @@ def test_parts_are_held_against_the_hash_that_they_came_with(cache: Cache) -> No
 
     found = cache.held(listed)
 
-    assert (found.whole, found.in_part, found.not_here) == ([], [listed["name"]], [])
+    assert (found.whole, found.in_part, found.unavailable) == ([], [listed["name"]], [])
     assert sorted(task.name for task in found.tasks) == [
         f"{listed['name']} bytes 100-300",
         f"{listed['name']} bytes 900-1024",
@@ -113,7 +113,7 @@ def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(cache: Cache) -> N
     )
 
     assert cache.held(covered).in_part == [covered["name"]]
-    assert cache.held(in_a_gap).not_here == [in_a_gap["name"]]
+    assert cache.held(in_a_gap).unavailable == [in_a_gap["name"]]
 
 
 def test_what_was_read_and_is_gone_is_not_here_and_no_finding(cache: Cache) -> None:
@@ -123,7 +123,7 @@ def test_what_was_read_and_is_gone_is_not_here_and_no_finding(cache: Cache) -> N
     for place in (cache, emptied):
         found = place.held(listed, cache.entry("notes.txt"), other)
 
-        assert (found.listed, found.not_here, found.not_looked_for) == (2, [listed["name"]], ["dump.xml.bz2"])
+        assert (found.listed, found.unavailable, found.not_looked_for) == (2, [listed["name"]], ["dump.xml.bz2"])
         assert (found.tasks, found.findings) == ([], [])
 
 
@@ -134,7 +134,7 @@ def test_a_manifest_that_names_no_row_groups_read_every_file_whole(cache: Cache)
 
     found = cache.held(*listed)
 
-    assert (found.whole, found.in_part, found.not_here) == ([listed[0]["name"]], [], [listed[1]["name"]])
+    assert (found.whole, found.in_part, found.unavailable) == ([listed[0]["name"]], [], [listed[1]["name"]])
 
 
 def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
@@ -145,9 +145,9 @@ def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
     found = cache.held(cache.entry("a.parquet", (100, 300)))
 
     assert [(finding.where, finding.what) for finding in found.findings] == [
-        (local, f"has 5 bytes, fetched with 200; {CURE}")
+        (local, f"has 5 bytes, fetched with 200; {FIX}")
     ]
-    assert (len(found.not_here), found.tasks) == (1, [])
+    assert (len(found.unavailable), found.tasks) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_a_cached_listing_that_says_otherwise_is_a_finding(cache: Cache, change:
     listed = cache.entry("a.parquet")
     path = cache.files.listing_path(DATASET, cache.commit)
     files = [replace(file, **change) if file.path == "a.parquet" else file for file in read_listing(path)]
-    keep_listing(path, files)
+    write_listing(path, files)
 
     [finding] = cache.held(listed).findings
 
     assert (finding.where, finding.artifact) == (path, "sha256:artifact")
-    assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CURE}"
+    assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {FIX}"
 
 
 def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(cache: Cache) -> None:
@@ -199,6 +199,6 @@ def test_a_file_that_two_artifacts_name_is_looked_for_once(cache: Cache) -> None
     cache.fetch("a.parquet", (0, 1024))
     listed = cache.entry("a.parquet", (4, 300))
 
-    found = held_of_hub(cache.files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
+    found = check_hub_cache(cache.files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
 
     assert (found.listed, len(found.tasks)) == (1, 1)

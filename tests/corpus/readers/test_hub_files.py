@@ -16,7 +16,7 @@ from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, check_whole
+from pipeline_assets.corpus.readers.hub_files import HubFiles, check_file_hash
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
@@ -159,11 +159,11 @@ def test_a_damaged_listing_in_the_cache_is_asked_for_again(
 
 def test_spans_that_together_are_not_the_listed_file_are_removed(published: Published) -> None:
     sound = [published.fetch(BIG, 0, 4_000_000), published.fetch(BIG, 4_000_000)]
-    check_whole(published.listed[BIG], sound, "here")
+    check_file_hash(published.listed[BIG], sound, "here")
     published.part(BIG, 0, 5_000_000).write_bytes(b"\0" * 10)
     damaged = [published.fetch(BIG, 0, 5_000_000), published.fetch(BIG, 5_000_000)]
 
-    told = refusal(lambda: check_whole(published.listed[BIG], damaged, "here"))
+    told = refusal(lambda: check_file_hash(published.listed[BIG], damaged, "here"))
 
     assert published.cached() == sorted(span.local for span in sound)
     assert told.startswith("here: downloaded bytes don't hash to sha256:")
@@ -216,7 +216,7 @@ def model(hub: FaultyHub) -> str:
 
 
 def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFiles, model: str) -> None:
-    models = hub_files.of_models()
+    models = hub_files.for_models()
 
     listed = models.list_files(MODEL, models.resolve(MODEL))
     spans = [models.fetch(MODEL, model, file) for file in listed]
@@ -228,11 +228,11 @@ def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFi
     ]
     assert [span.local.read_bytes() for span in spans] == [b"{}", LARGE]
     assert models.fetch(MODEL, model, listed[1], 300, 303).local.read_bytes() == b"\x2c\x2d\x2e"
-    assert models.bytes_missing(MODEL, listed[1], 0, 5_120_000) == 0
+    assert models.count_missing_bytes(MODEL, listed[1], 0, 5_120_000) == 0
 
 
 def test_a_model_may_have_no_owner(hub: FaultyHub, hub_files: HubFiles) -> None:
-    models = hub_files.of_models()
+    models = hub_files.for_models()
 
     with pytest.raises(UsageError):  # on loopback every model has one
         models.resolve("gpt2")
@@ -264,7 +264,7 @@ NO_MODELS = ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny
 def test_what_is_no_name_is_refused_before_the_hub_is_asked(
     hub: FaultyHub, hub_files: HubFiles, kind: str, name: str, example: str
 ) -> None:
-    files, shown = hub_files.of_models() if kind == "model" else hub_files, name.replace("\n", "⏎")
+    files, shown = hub_files.for_models() if kind == "model" else hub_files, name.replace("\n", "⏎")
 
     line = refusal(lambda: files.resolve(name), UsageError)
 

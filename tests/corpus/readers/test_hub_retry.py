@@ -56,7 +56,7 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
 def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, hub_files: HubFiles) -> None:
     folder = hub.folder / "models" / "maker" / "tiny"
     folder.mkdir(parents=True)
-    models, where = hub_files.of_models(), f"maker/tiny on {hub.endpoint}"
+    models, where = hub_files.for_models(), f"maker/tiny on {hub.endpoint}"
 
     unknown = refusal(lambda: models.resolve("maker/none"), UsageError)
     no_commit = refusal(lambda: models.list_files("maker/tiny", NOWHERE), UsageError)

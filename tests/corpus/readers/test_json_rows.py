@@ -8,14 +8,14 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import json_rows, lines, read_row
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges
 
 Source = Callable[..., SourceFile]
 DEEP = "more than 64 objects and lists inside one another"
 
 
 def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    for piece in byte_ranges(file, range_bytes):
+    for piece in byte_value_ranges(file, range_bytes):
         yield from json_rows(piece, lines(piece))
 
 

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia import count_pages
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.spine.stage import WHOLE
 
 path = Path(sys.argv[1])
@@ -47,7 +47,7 @@ if path.name.startswith("wiki"):
     rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
 elif path.name in ("Posts.xml", "garden.7z"):
     from made_dump import site
-    folder = BuildFolder(path.parent)
+    folder = StagingView(path.parent)
     receipts = [spill_rows(shard, WHOLE, folder, 4 << 20) for shard in plan_spill(path, 16 << 20)]
     buckets = plan_buckets(folder, receipts, 4 << 20)
     rows = (row for bucket in buckets for row in read_threads(bucket, path.name, site()))

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.lines import file_at, line_number, place_of_line, row_words
+from pipeline_assets.corpus.readers.lines import file_at, format_row, line_number, place_of_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
 
@@ -25,13 +25,13 @@ def test_lines_are_counted_from_1_and_of_compressed_files_in_their_text(
 ) -> None:
     file = source(zstandard.compress(TEXT) if is_compressed else TEXT, "notes.jsonl")
 
-    assert row_words("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
+    assert format_row("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
 
 
 def test_what_has_no_lines_is_told_by_its_number_and_what_is_not_here_by_its_byte(source: Source) -> None:
-    assert row_words("a/part.parquet", 1234, None) == "row 1,234"
-    assert row_words("Posts.xml", 12, None) == row_words("site.7z", 12, None) == "row 12"
-    assert row_words("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
+    assert format_row("a/part.parquet", 1234, None) == "row 1,234"
+    assert format_row("Posts.xml", 12, None) == format_row("site.7z", 12, None) == "row 12"
+    assert format_row("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
 
 
 def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp
     with open(tmp_path / "sample.jsonl", "wb") as sparse:
         sparse.truncate(1 << 24)
 
-    assert row_words("a.jsonl", 4, changed) == "byte 4"
-    assert row_words("sample.jsonl", 1 << 23, file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
+    assert format_row("a.jsonl", 4, changed) == "byte 4"
+    assert format_row("sample.jsonl", 1 << 23, file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
     assert file_at(tmp_path / "gone.jsonl") is None
 
 
@@ -68,4 +68,4 @@ def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
 
 
 def test_the_first_line_of_an_empty_file_is_told(source: Source) -> None:
-    assert row_words("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"
+    assert format_row("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"

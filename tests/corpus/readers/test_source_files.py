@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files, open_source
+from pipeline_assets.corpus.readers.source_folder import (
+    ByteRange,
+    SourceFile,
+    byte_value_ranges,
+    list_files,
+    open_source,
+)
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
@@ -104,7 +110,7 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
     path = tmp_path_factory.getbasetemp() / "ranges"
     path.write_bytes(b"x" * size)
 
-    ranges = byte_ranges(SourceFile(path, "x", size), range_bytes)
+    ranges = byte_value_ranges(SourceFile(path, "x", size), range_bytes)
 
     assert sum(piece.bytes for piece in ranges) == size
     bounds = [(piece.start, size if piece.stop is None else piece.stop) for piece in ranges]
@@ -116,8 +122,8 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
 def test_a_compressed_file_is_one_range_whatever_it_is_called(source: Callable[..., SourceFile]) -> None:
     file = source(gzip.compress(bytes(range(256)) * 9), "a.jsonl")
 
-    assert byte_ranges(file, 10) == [ByteRange(file, 0, None)]
-    assert byte_ranges(file, 10)[0].bytes == file.bytes
+    assert byte_value_ranges(file, 10) == [ByteRange(file, 0, None)]
+    assert byte_value_ranges(file, 10)[0].bytes == file.bytes
 
 
 def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..., SourceFile]) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, files_of, folder_of
+from pipeline_assets.corpus.readers.source_folder import (
+    SourceFile,
+    SourceFolder,
+    input_folder,
+    selected_files,
+    to_provenance,
+)
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
 
@@ -26,7 +32,7 @@ def sealed(folder: SourceFolder) -> Manifest:
     files = folder.files()
     inputs = [{"name": file.name, "digest": "sha256:…", "bytes": file.bytes} for file in files]
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, inputs, None, {}, {}, [])
-    return Manifest("stage_a/raw", "notes", identity, [], as_provenance(folder, files, Path("/data")))
+    return Manifest("stage_a/raw", "notes", identity, [], to_provenance(folder, files, Path("/data")))
 
 
 def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder) -> None:
@@ -34,7 +40,7 @@ def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder
 
     (folder.path / "readme.md").write_text("no pattern matches it")
 
-    assert folder.changed(Path(), manifest) is None
+    assert folder.describe_changes(Path(), manifest) is None
 
 
 @pytest.mark.parametrize(
@@ -59,8 +65,8 @@ def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
 
     change(folder.path)
 
-    assert folder.changed(Path(), manifest) == words.format(folder.path)
-    assert refusal(lambda: files_of(folder, manifest)) == (
+    assert folder.describe_changes(Path(), manifest) == words.format(folder.path)
+    assert refusal(lambda: selected_files(folder, manifest)) == (
         f"{folder.path}: {words.format(folder.path)} since they were hashed; "
         "let nothing write there, and run the recipe again"
     )
@@ -71,8 +77,8 @@ def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: Sourc
 
     folder.path.rename(folder.path.with_name("elsewhere"))
 
-    assert folder.changed(Path(), manifest) is None
-    assert refusal(lambda: files_of(folder, manifest)) == (
+    assert folder.describe_changes(Path(), manifest) is None
+    assert refusal(lambda: selected_files(folder, manifest)) == (
         f"{folder.path}: the folder that its files were read from is gone; "
         "give it back, or leave a link there to where it is now, or correct the source's path"
     )
@@ -84,7 +90,7 @@ def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: So
 
     assert relative.below(tmp_path) == folder
     assert folder.below(tmp_path / "elsewhere") == folder
-    assert relative.changed(tmp_path, manifest) is None
+    assert relative.describe_changes(tmp_path, manifest) is None
 
 
 def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder, tmp_path: Path) -> None:
@@ -92,8 +98,8 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
 
     moved = SourceFolder(folder.path.rename(tmp_path / "moved"), folder.patterns)
 
-    assert moved.changed(Path(), manifest) is None
-    assert files_of(moved, manifest) == [
+    assert moved.describe_changes(Path(), manifest) is None
+    assert selected_files(moved, manifest) == [
         SourceFile(tmp_path / "moved" / "a.jsonl", "a.jsonl", 7),
         SourceFile(tmp_path / "moved" / "deep" / "b.jsonl", "deep/b.jsonl", 12),
     ]
@@ -102,11 +108,11 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
 def test_a_manifest_names_its_folder_which_moves_with_the_data_root_that_it_is_below(
     folder: SourceFolder, tmp_path: Path
 ) -> None:
-    assert folder_of(sealed(folder), Path("/elsewhere")) == folder
-    provenance = as_provenance(folder, folder.files(), tmp_path)
+    assert input_folder(sealed(folder), Path("/elsewhere")) == folder
+    provenance = to_provenance(folder, folder.files(), tmp_path)
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])
 
-    found = folder_of(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
+    found = input_folder(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
 
     assert found == SourceFolder(Path("/moved/notes"), folder.patterns)
 
@@ -115,4 +121,4 @@ def test_a_manifest_names_its_folder_which_moves_with_the_data_root_that_it_is_b
 def test_a_manifest_of_something_else_names_none(recipe: dict[str, object], provenance: dict[str, object]) -> None:
     identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
 
-    assert folder_of(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None
+    assert input_folder(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None

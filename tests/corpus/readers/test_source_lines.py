@@ -14,7 +14,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import lines as lines_module
 from pipeline_assets.corpus.readers.lines import line_before, lines
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges
 from pipeline_assets.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -45,7 +45,7 @@ def test_every_line_is_in_exactly_one_range(
 ) -> None:
     file = written(tmp_path_factory.getbasetemp(), content)
 
-    in_ranges = [line for piece in byte_ranges(file, range_bytes) for line in lines(piece)]
+    in_ranges = [line for piece in byte_value_ranges(file, range_bytes) for line in lines(piece)]
 
     assert in_ranges == list(lines(ByteRange(file)))
     assert b"".join(line for _, line in in_ranges) == content.removeprefix(b"\xef\xbb\xbf")

@@ -11,7 +11,7 @@ from made_samples import PAGES
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.spine.ledger import Reject
 
@@ -25,7 +25,7 @@ def recipe(**changes: str | None) -> WikipediaRecipe:
 
 
 def read(file: SourceFile, range_bytes: int = 1 << 30, **changes: str | None) -> list[Document | Reject]:
-    return [row for piece in byte_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
+    return [row for piece in byte_value_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
 
 
 def page(source: Source, text: str, title: str = "Title", url: str = EN, **changes: str | None) -> Document | Reject:
@@ -69,7 +69,7 @@ def test_extractions_are_read_to_the_last_page_in_any_ranges(
 
     reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
     assert reasons == Counter({"article": articles, "title_only": title_only})
-    assert sum(map(count_pages, byte_ranges(file, 100_000))) == articles + title_only
+    assert sum(map(count_pages, byte_value_ranges(file, 100_000))) == articles + title_only
     assert read(file, 3_000, language=language) == read(file, 3_000_000, language=language) == rows
 
 

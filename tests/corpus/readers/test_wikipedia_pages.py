@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges
 from pipeline_assets.corpus.readers.wikipedia import Page, count_pages, pages
 
 Source = Callable[..., SourceFile]
@@ -27,7 +27,7 @@ def line(number: int, text: str = "Text.", **others: object) -> str:
 
 
 def read(file: SourceFile, range_bytes: int = 1 << 30) -> list[tuple[int, Page | Fault]]:
-    return [page for piece in byte_ranges(file, range_bytes) for page in pages(piece)]
+    return [page for piece in byte_value_ranges(file, range_bytes) for page in pages(piece)]
 
 
 def ids(file: SourceFile) -> list[str]:
@@ -216,4 +216,4 @@ def test_a_page_is_counted_once_in_whatever_ranges_and_what_looks_like_one_is_no
     lines = '{"id": "1"}\n\n' * 4
 
     for content, count in ((docs, 5), (bz2.compress(docs.encode()), 5), (lines, 4)):
-        assert sum(map(count_pages, byte_ranges(source(content), range_bytes))) == count
+        assert sum(map(count_pages, byte_value_ranges(source(content), range_bytes))) == count

@@ -14,17 +14,17 @@ from tiny_models import save_model
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 if TYPE_CHECKING:
     from modal_loopback import ModalOnLoopback
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BuildFolder:
+def folder(tmp_path: Path) -> StagingView:
     """An empty building folder."""
     (tmp_path / "building").mkdir()
-    return BuildFolder(tmp_path / "building")
+    return StagingView(tmp_path / "building")
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +60,8 @@ def work(tmp_path: Path) -> ScoreWork:
 
 
 @pytest.fixture
-def launcher(loopback: "ModalOnLoopback", work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
-    from resources.modal_launcher import OnModal
+def launcher(loopback: "ModalOnLoopback", work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
+    from resources.modal_launcher import ModalLauncherFactory
 
-    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         yield launcher

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 
 def job_of(name: str, told: Path, *rows: int) -> ScoreJob:
@@ -34,12 +34,12 @@ def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
     return jobs
 
 
-def calls_written(folder: BuildFolder) -> list[str]:
+def calls_written(folder: StagingView) -> list[str]:
     """Jobs whose calls are written down."""
     return sorted(path.stem for path in folder.folder.rglob("score.calls/*.json"))
 
 
-def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
+def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
     with open(_pids(job), "a", encoding="utf-8") as pids:
         pids.write(f"{os.getpid()}\n")
     while not job.file.exists():
@@ -58,7 +58,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
     return Receipt([OutputFile.plain(name, rows, file)], {"documents": rows}, {"gpu_seconds": 1.5})
 
 
-def score_first_rows_last(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, marker: Path) -> Receipt:
+def score_first_rows_last(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer, marker: Path) -> Receipt:
     """As `score_shard`; the shard of row 0 waits until that of row 39 is done."""
     if 0 in job.row_numbers and job.batch_rows is None:
         while not marker.exists():

@@ -73,7 +73,7 @@ def scored(
 def subsets_of(
     root: Path, splits: Sequence[ScoredSplit], rules: Mapping[str, Any], workers: int = 0, **recipe: Any
 ) -> Artifact:
-    asked = SubsetsRecipe.of({"rules": rules, "tokens": False, **recipe}, "the test")
+    asked = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
     target = Target("nemotron/training_subsets", "mine", Path("subsets"), SUBSETS_STAGE, {"subsets": asked.content()})
     settings = RunSettings(workers)
     return target.build(root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})

@@ -107,7 +107,7 @@ def test_weights_that_are_missing_or_cut_short_are_one_line(
 
 def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     """Granite divides its logits: a program that didn't know would be found wrong by the model's own."""
-    monkeypatch.setattr(loading, "_scale_of", lambda config: 1.0)
+    monkeypatch.setattr(loading, "_find_scale", lambda config: 1.0)
 
     with pytest.raises(InputError, match="no product of its last hidden states and its LM head"):
         load_model(saved("Granite"), CPU)
@@ -155,7 +155,7 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     assert tuple(head.weight.shape) == (201_088, 2_880)
     assert 115e9 < sum(weight.numel() for weight in network.parameters()) < 119e9
     assert loading._can_be_packed(network)
-    assert loading._head_of(network, tmp_path).scale == 1.0
+    assert loading._find_head(network, tmp_path).scale == 1.0
     with pytest.raises(InputError, match="its weights are mxfp4"):
         check_quantisation(config, tmp_path, dequantises=False)
     check_quantisation(config, tmp_path, dequantises=True)

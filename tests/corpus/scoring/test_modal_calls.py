@@ -13,12 +13,12 @@ from refusals import refusal
 
 from pipeline_assets.corpus.scoring.launcher import Launcher
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 DIED = "Modal took its machine away (killed by 9)"
 
 
-def made(folder: BuildFolder, receipts: list[Receipt]) -> list[str]:
+def made(folder: StagingView, receipts: list[Receipt]) -> list[str]:
     return [folder.path(file.path).read_text() for receipt in receipts for file in receipt.files]
 
 
@@ -32,7 +32,7 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
 
 
 def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finishes_first(
-    launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     jobs = jobs_of(tmp_path, a=None, b="write", c=None)
 
@@ -53,7 +53,7 @@ def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finis
     assert list(launcher.run("rescore", [], folder)) == []
 
 
-def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder: BuildFolder, tmp_path: Path) -> None:
+def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder: StagingView, tmp_path: Path) -> None:
     jobs = jobs_of(tmp_path, a="write", b="die 9")
 
     line = refusal(lambda: list(launcher.run("score", jobs, folder)), RetryableError)
@@ -65,7 +65,7 @@ def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder
 
 
 def test_a_job_that_refuses_its_input_ends_the_others_and_is_no_part_of_the_next_build(
-    launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     jobs = jobs_of(tmp_path, a=None, b="refuse")
 
@@ -78,7 +78,7 @@ def test_a_job_that_refuses_its_input_ends_the_others_and_is_no_part_of_the_next
     assert len(list(launcher.run("score", jobs, folder))) == 2
 
 
-def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: BuildFolder, tmp_path: Path) -> None:
+def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: StagingView, tmp_path: Path) -> None:
     jobs = jobs_of(tmp_path, a="write", b=None, c=None)
     receipts = launcher.run("score", jobs, folder)
     next(receipts)
@@ -93,7 +93,7 @@ def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: BuildFold
 
 
 def test_a_call_of_an_earlier_build_is_waited_for_and_one_for_other_rows_is_made(
-    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     [job] = jobs_of(tmp_path, a="write")
     other = job_of("a", tmp_path, 7)

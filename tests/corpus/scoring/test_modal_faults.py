@@ -18,9 +18,9 @@ from refusals import refusal
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 from resources import modal_launcher
-from resources.modal_launcher import OnModal
+from resources.modal_launcher import ModalLauncherFactory
 
 
 def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
@@ -28,8 +28,10 @@ def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
     return [Path(one["asked"]).name for one in loopback.calls() if str(told) in one["asked"]]
 
 
-def open_launcher(work: ScoreWork, folder: BuildFolder, place: OnModal | None = None, **settings: object) -> None:
-    with (place or OnModal(ModalSettings.model_validate({"gpu": "none", **settings}))).at(work, folder):
+def open_launcher(
+    work: ScoreWork, folder: StagingView, place: ModalLauncherFactory | None = None, **settings: object
+) -> None:
+    with (place or ModalLauncherFactory(ModalSettings.model_validate({"gpu": "none", **settings}))).at(work, folder):
         pass
 
 
@@ -45,7 +47,7 @@ def open_launcher(work: ScoreWork, folder: BuildFolder, place: OnModal | None = 
     ],
 )
 def test_what_keeps_a_call_from_starting_is_told(
-    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder, fault: str, error: type[InputError], says: str
+    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, fault: str, error: type[InputError], says: str
 ) -> None:
     loopback.fault(fault, 9)
 
@@ -64,7 +66,7 @@ def test_what_keeps_a_call_from_starting_is_told(
     ],
 )
 def test_work_that_containers_can_not_do_is_refused(
-    work: ScoreWork, folder: BuildFolder, missing: dict[str, None], settings: dict[str, object], says: str
+    work: ScoreWork, folder: StagingView, missing: dict[str, None], settings: dict[str, object], says: str
 ) -> None:
     asked = replace(work, **missing)
 
@@ -72,7 +74,7 @@ def test_work_that_containers_can_not_do_is_refused(
 
 
 def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
-    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder, caplog: pytest.LogCaptureFixture
+    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, caplog: pytest.LogCaptureFixture
 ) -> None:
     dear, before = replace(work, text_bytes=4 * 17_000 * 7200), len(loopback.calls("fetch"))
 
@@ -101,7 +103,7 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
     splits = [of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b"), of_cost(work, 3, "mine/c")]
 
     def plan(**limits: float) -> list[str]:
-        return list(OnModal(ModalSettings.model_validate({**PRICED, **limits})).words(splits))
+        return list(ModalLauncherFactory(ModalSettings.model_validate({**PRICED, **limits})).words(splits))
 
     assert len(plan(cost_limit=9.01, split_cost_limit=3.01)) == 5
     line = refusal(lambda: plan(cost_limit=8.99), UsageError)
@@ -114,25 +116,25 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
 def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
     loopback: ModalOnLoopback, work: ScoreWork, tmp_path: Path
 ) -> None:
-    modal_place = OnModal(ModalSettings.model_validate({**PRICED, "cost_limit": 5}))
+    modal_place = ModalLauncherFactory(ModalSettings.model_validate({**PRICED, "cost_limit": 5}))
     first, second = of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b")
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
 
-    with pytest.raises(InterruptedError), modal_place.at(first, BuildFolder(folders[0])):
-        line = refusal(lambda: open_launcher(second, BuildFolder(folders[1]), modal_place), UsageError)
+    with pytest.raises(InterruptedError), modal_place.at(first, StagingView(folders[0])):
+        line = refusal(lambda: open_launcher(second, StagingView(folders[1]), modal_place), UsageError)
         raise InterruptedError
 
     assert line.startswith("mine/b: this split and those before it would cost about 6.00, and --cost-limit is 5.00")
     for split, folder in ((first, folders[0]), (second, folders[1])):  # no shard of the first was paid for
-        open_launcher(split, BuildFolder(folder), modal_place)
+        open_launcher(split, StagingView(folder), modal_place)
 
 
 def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: ScoreWork) -> None:
     on_gpu = replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
-    line = refusal(lambda: list(OnModal(ModalSettings(cost_limit=5)).words([on_gpu])), UsageError)
+    line = refusal(lambda: list(ModalLauncherFactory(ModalSettings(cost_limit=5)).words([on_gpu])), UsageError)
 
     assert line == "mine/train: the cost is unknown, and --cost-limit is 5.00; set CORPUSMILL_MODAL_GPU_PRICE"
 
@@ -145,7 +147,7 @@ def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: Sco
     ],
 )
 def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s: int, words: str) -> None:
-    place = OnModal(ModalSettings(gpu="none", timeout_s=timeout_s))
+    place = ModalLauncherFactory(ModalSettings(gpu="none", timeout_s=timeout_s))
     long = replace(work, text_bytes=4 * 17_000 * 480)
 
     line = refusal(lambda: list(place.words([long])), UsageError)
@@ -190,7 +192,7 @@ DAMAGED: list[dict[str, Any]] = [
 def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_made_again(
     loopback: ModalOnLoopback,
     launcher: Launcher,
-    folder: BuildFolder,
+    folder: StagingView,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     fault: str | dict[str, Any],
@@ -211,7 +213,7 @@ def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_
 
 
 def test_a_container_that_is_preempted_starts_again_by_itself(
-    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     loopback.fault("restarts")
     [job] = jobs_of(tmp_path, a=None)
@@ -230,7 +232,7 @@ def test_a_container_that_is_preempted_starts_again_by_itself(
 
 
 def test_a_result_that_has_expired_is_asked_for_again_and_found(
-    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     [job] = jobs_of(tmp_path, a=None)
 
@@ -248,7 +250,7 @@ def test_a_result_that_has_expired_is_asked_for_again_and_found(
 
 
 def test_polls_that_are_not_answered_lose_nothing(
-    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     loopback.fault("silent", 12)
 
@@ -259,13 +261,13 @@ def test_polls_that_are_not_answered_lose_nothing(
 def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     loopback: ModalOnLoopback,
     work: ScoreWork,
-    folder: BuildFolder,
+    folder: StagingView,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = jobs_of(tmp_path, a=None, b=None)
     monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
-    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         loopback.fault("silent", 10_000)
         line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
     (loopback.folder / "faults" / "silent").unlink()
@@ -274,13 +276,13 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
 
     assert "Modal has not answered" in line
     assert calls_written(folder) == ["a", "b"]
-    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         assert len(list(launcher.run("score", both, folder))) == 2
     assert len(calls_of(loopback, tmp_path)) == 2
 
 
 def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_changes(
-    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = jobs_of(tmp_path, a="write")
 
@@ -288,7 +290,7 @@ def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_ch
         raise MemoryError
 
     with monkeypatch.context() as patched, contextlib.suppress(MemoryError):
-        patched.setattr(BuildFolder, "commit", crash)
+        patched.setattr(StagingView, "commit", crash)
         list(launcher.run("score", [job], folder))
     first: Receipt
     [first] = launcher.run("score", [job], folder)
@@ -298,7 +300,7 @@ def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_ch
 
 
 def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
-    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder
+    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView
 ) -> None:
     before = len(loopback.calls("fetch"))
     for _ in range(2):
@@ -328,7 +330,7 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
 def test_a_setting_that_is_none_is_named(name: str, value: str, says: str) -> None:
     variable = f"CORPUSMILL_MODAL_{name}"
 
-    line = refusal(lambda: ModalSettings.of({variable: value}), UsageError)
+    line = refusal(lambda: ModalSettings.from_mapping({variable: value}), UsageError)
 
     assert line.startswith(f"{variable}: {says}")
 
@@ -336,7 +338,7 @@ def test_a_setting_that_is_none_is_named(name: str, value: str, says: str) -> No
 def test_settings_come_from_variables_and_options_go_before_them() -> None:
     variables = {"CORPUSMILL_MODAL_GPU": "H200", "CORPUSMILL_MODAL_COST_LIMIT": "5", "CORPUSMILL_MODAL_GPUS": ""}
 
-    settings = ModalSettings.of(variables, cost_limit=7.5, gpu_price=None)
+    settings = ModalSettings.from_mapping(variables, cost_limit=7.5, gpu_price=None)
 
     assert (settings.gpu, settings.gpus, settings.cost_limit) == ("H200", 1, 7.5)
 

@@ -17,9 +17,9 @@ from refusals import refusal
 from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
-from pipeline_assets.build.kind import Job, Kind, seals_files
-from pipeline_assets.build.pins.model_pin import ModelSection, list_model, list_weights, model_folder, model_folder_of
-from pipeline_assets.build.pins.raw_pin import held_of_hub
+from pipeline_assets.build.kind import Job, Kind, file_builder
+from pipeline_assets.build.pins.model_pin import ModelSection, list_model, list_weights, model_folder, read_model_folder
+from pipeline_assets.build.pins.raw_pin import check_hub_cache
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -76,9 +76,9 @@ LEFT_OUT = sorted(OTHERS.keys() - {".gitattributes"})
 def look_at(job: Job) -> BuildResult:
     """What transformers would see of the model, in a file."""
     [pin] = job.target.upstream
-    with model_folder(pin, job.run, job.building) as folder:
+    with model_folder(pin, job.run, job.staging) as folder:
         seen = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-        with DurableFile(job.building.path("seen.json")) as file:
+        with DurableFile(job.staging.path("seen.json")) as file:
             file.write(json.dumps(seen).encode())
         meddle(folder)
     return BuildResult([OutputFile.plain("seen.json", 1, file)], {}, {})
@@ -88,7 +88,7 @@ def meddle(folder: Path) -> None:
     """What a test does while the model is used."""
 
 
-LOOK = Kind("lm/look", StageVersion("look", 1), seals_files(look_at), "What is seen of it.", listing=list_weights)
+LOOK = Kind("lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", listing=list_weights)
 KINDS = (LOOK,)
 
 
@@ -127,8 +127,8 @@ def published(hub: FaultyHub, **changes: bytes | None) -> str:
 
 
 def pin_of(**section: str) -> Target:
-    asked = ModelSection.of(section, "the recipe")
-    return MODEL.target("mine", asked.pinned_content(), outside=asked.folder())
+    asked = ModelSection.from_mapping(section, "the recipe")
+    return MODEL.target("mine", asked.pinned_content(), external_inputs=asked.folder())
 
 
 def built(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
@@ -191,7 +191,7 @@ def test_where_a_folder_lies_changes_no_digest(run: Run, tmp_path: Path) -> None
     below = drive.build(pin_of(path="models/tiny"), replace(run, replace=True)).artifact.manifest
 
     assert there.digest == below.digest
-    assert model_folder_of(below, run.root) == pin_of(path=str(run.root / "models/tiny")).outside
+    assert read_model_folder(below, run.root) == pin_of(path=str(run.root / "models/tiny")).external_inputs
 
 
 def test_one_file_of_weights_needs_no_index_and_an_index_beside_it_is_left_out(run: Run, tmp_path: Path) -> None:
@@ -276,13 +276,15 @@ ONE_OF = "give `name` and `revision` for a model of a hub, or `path` alone for a
     ],
 )
 def test_a_section_that_names_no_one_model_is_refused_in_one_line(section: dict[str, Any], line: str) -> None:
-    refused = refusal(lambda: ModelSection.of(section, "the recipe"), UsageError)
+    refused = refusal(lambda: ModelSection.from_mapping(section, "the recipe"), UsageError)
 
     assert line in refused and "\n" not in refused
 
 
 def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() -> None:
-    default, folder = (ModelSection.of(one, "the recipe") for one in ({"revision": "0" * 40}, {"path": "models/tiny"}))
+    default, folder = (
+        ModelSection.from_mapping(one, "the recipe") for one in ({"revision": "0" * 40}, {"path": "models/tiny"})
+    )
 
     assert default.content() == {"name": "unsloth/gpt-oss-120b", "revision": "0" * 40, "path": None}
     assert folder.content() == {"name": None, "revision": None, "path": "models/tiny"}
@@ -371,10 +373,10 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models_and_so_d
     artifact, _ = built(pin, run)
     names = [entry["name"] for entry in artifact.manifest.identity.inputs]
 
-    held = held_of_hub(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
-    elsewhere = held_of_hub(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
+    held = check_hub_cache(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
+    elsewhere = check_hub_cache(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
 
-    assert (held.whole, held.not_here, held.not_looked_for, held.findings) == (names, [], [], [])
-    assert (elsewhere.whole, elsewhere.not_here, elsewhere.not_looked_for) == ([], names, [])
+    assert (held.whole, held.unavailable, held.not_looked_for, held.findings) == (names, [], [], [])
+    assert (elsewhere.whole, elsewhere.unavailable, elsewhere.not_looked_for) == ([], names, [])
     again = rebuild(run.root / "lm/mine/look", run, with_upstream=True)
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]

@@ -24,7 +24,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-from resources.modal_launcher import OnModal
+from resources.modal_launcher import ModalLauncherFactory
 
 pytestmark = pytest.mark.slow
 PROJECT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 def recipe_of(hub: LoopbackHub, **scoring: Any) -> dict[str, Any]:
     files = HubFiles(Path("unused"), endpoint=hub.endpoint)
-    model = {"name": "me/tiny", "revision": files.of_models().resolve("me/tiny")}
+    model = {"name": "me/tiny", "revision": files.for_models().resolve("me/tiny")}
     pools = {"dataset": "me/pools", "revision": files.resolve("me/pools"), "splits": ["train"]}
     return {
         "system": "nemotron",
@@ -54,11 +54,13 @@ def recipe_of(hub: LoopbackHub, **scoring: Any) -> dict[str, Any]:
     }
 
 
-def scores_of(root: Path, hub: LoopbackHub, elsewhere: OnModal | None, **scoring: Any) -> Manifest:
+def scores_of(root: Path, hub: LoopbackHub, elsewhere: ModalLauncherFactory | None, **scoring: Any) -> Manifest:
     """Scores, made in this process."""
-    targets = [one for one in NemotronRecipe.of(recipe_of(hub, **scoring), "the test").targets() if one.kind in MADE]
+    targets = [
+        one for one in NemotronRecipe.from_mapping(recipe_of(hub, **scoring), "the test").targets() if one.kind in MADE
+    ]
     files = HubFiles(root / "cache", endpoint=hub.endpoint)
-    run = Run(root, RunSettings(0), files, elsewhere=elsewhere)
+    run = Run(root, RunSettings(0), files, remote_launcher=elsewhere)
     return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
 
 
@@ -88,8 +90,8 @@ def test_scores_are_those_of_this_machine_and_another_data_root_finds_those_that
     (modal.mount / "go").touch()
     settings = ModalSettings(gpu="none", gpu_price=4.0, prices_read="2026-05-07", places=4)
 
-    made, once = scores_of(tmp_path / "root", hub, OnModal(settings)), written()
-    again = scores_of(tmp_path / "second", hub, OnModal(ModalSettings(gpu="none")))
+    made, once = scores_of(tmp_path / "root", hub, ModalLauncherFactory(settings)), written()
+    again = scores_of(tmp_path / "second", hub, ModalLauncherFactory(ModalSettings(gpu="none")))
 
     assert made.digest == again.digest == here.digest
     assert written() == once

@@ -21,20 +21,20 @@ from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.remote_shard import (
-    Asked,
+    Request,
     fetch_files,
-    files_asked,
+    files_request,
     is_fetched,
-    kept,
+    load_or_score,
     score_remote,
-    shard_asked,
+    shard_request,
 )
 from pipeline_assets.corpus.scoring.score_shard import score_shard
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 ROWS = 12
 POOL = "candidates_a/train-00000-of-00001.parquet"
@@ -48,12 +48,12 @@ class Far:
         here: where the same pool and model lie on this machine.
     """
 
-    asked: Asked
+    asked: Request
     files: Path
     scores: Path
     here: Path
 
-    def score(self, asked: Asked | None = None) -> bytes:
+    def score(self, asked: Request | None = None) -> bytes:
         receipt = score_remote(asked or self.asked, self.files, self.scores)
         return (self.scores / receipt.files[0].path).read_bytes()
 
@@ -70,15 +70,15 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
     save_whole_model(folder / "hub" / "models" / "me" / "tiny")
     with LoopbackHub(folder / "hub") as hub:
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
-        pools, model = (_listed(one, name) for one, name in ((files, "me/pools"), (files.of_models(), "me/tiny")))
+        pools, model = (_listed(one, name) for one, name in ((files, "me/pools"), (files.for_models(), "me/tiny")))
         there = replace(files, cache=folder / "files")
-        fetch_files({"pools": files_asked(pools), "models": {"sha256:tiny": files_asked(model)}}, there)
+        fetch_files({"pools": files_request(pools), "models": {"sha256:tiny": files_request(model)}}, there)
     recipe = ScoringRecipe(batch_tokens=150)
     work = ScoreWork("pools/train", recipe, pools, model, "sha256:tiny", rows=ROWS, text_bytes=1000)
     job = ScoreJob("00000-000000000", POOL, Path("not here"), tuple(range(0, ROWS, 2)))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tempfile, "tempdir", str(folder))
-        yield Far(shard_asked(work, job, None), folder / "files", folder / "scores", folder / "hub")
+        yield Far(shard_request(work, job, None), folder / "files", folder / "scores", folder / "hub")
 
 
 def _listed(hub: HubFiles, name: str) -> FilesOfHub:
@@ -94,7 +94,7 @@ def far(fetched: Far, tmp_path: Path) -> Far:
 @pytest.fixture(scope="module")
 def expected(fetched: Far, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What the same shard comes to on this machine."""
-    folder = BuildFolder(tmp_path_factory.mktemp("here"))
+    folder = StagingView(tmp_path_factory.mktemp("here"))
     job = ScoreJob("00000-000000000", POOL, fetched.here / "datasets/me/pools" / POOL, tuple(range(0, ROWS, 2)))
     receipt = score_shard(job, WHOLE, folder, scorer_of(fetched.here / "models/me/tiny", batch_tokens=150))
     return folder.path(receipt.files[0].path).read_bytes()
@@ -129,16 +129,16 @@ def test_what_is_damaged_there_is_scored_again(
 def test_scores_are_whole_or_not_there_whenever_the_machine_goes(far: Far) -> None:
     """It goes before each step on the disk, from the first to the last."""
 
-    def make(folder: BuildFolder) -> Receipt:
+    def make(folder: StagingView) -> Receipt:
         with DurableFile(folder.path("made")) as file:
             file.write(b"scores")
         return Receipt([OutputFile.plain("made", 1, file)], {})
 
     for step in itertools.count(1):
         scores = far.scores / str(step)
-        was_killed = killed_at(step, lambda: kept(far.asked, scores, make)) is not None  # noqa: B023
+        was_killed = killed_at(step, lambda: load_or_score(far.asked, scores, make)) is not None  # noqa: B023
 
-        receipt = kept(far.asked, scores, make)
+        receipt = load_or_score(far.asked, scores, make)
         assert (scores / receipt.files[0].path).read_bytes() == b"scores"
         if not was_killed:
             break

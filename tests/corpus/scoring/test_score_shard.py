@@ -17,10 +17,10 @@ from tiny_tokenizer import save_tokenizer
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, model_of, own_gpu, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, load_pinned_model, own_gpu, score_shard
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 LONG = "sure " * 60
 
@@ -34,7 +34,7 @@ def scored(folder: Path, rows: list[Row], scorer: Scorer, *numbers: int) -> tupl
     """The receipt of a shard of some rows, all by default, and what it wrote."""
     pool = write_pool(folder, rows, "pool.parquet", row_group_size=4) / "pool.parquet"
     job = ScoreJob("0", "pool.parquet", pool, numbers or tuple(range(len(rows))))
-    receipt = score_shard(job, WHOLE, BuildFolder(folder), scorer)
+    receipt = score_shard(job, WHOLE, StagingView(folder), scorer)
     return receipt, pq.ParquetFile(folder / receipt.files[0].path).read().to_pylist()
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Pat
     data[chunk.dictionary_page_offset + 100 : chunk.dictionary_page_offset + 200] = bytes(100)
     pool.write_bytes(data)
 
-    line = refusal(lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE, BuildFolder(tmp_path), scorer_of(model)))
+    line = refusal(lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE, StagingView(tmp_path), scorer_of(model)))
 
     assert line.startswith(f"{pool}: its rows can't be read (")
     assert line.endswith("the file is damaged: write it again")
@@ -136,11 +136,11 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
 def test_a_recipe_that_a_model_can_not_do_is_refused(
     model: Path, recipe: dict[str, Any], kind: type[InputError], said: str
 ) -> None:
-    assert said in refusal(lambda: model_of(scorer_of(model, **recipe)), kind)
+    assert said in refusal(lambda: load_pinned_model(scorer_of(model, **recipe)), kind)
 
 
 def test_the_most_that_a_model_takes_is_no_too_much(model: Path) -> None:
-    assert model_of(scorer_of(model, max_length=4096)).max_tokens == 4096
+    assert load_pinned_model(scorer_of(model, max_length=4096)).max_tokens == 4096
 
 
 def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: Path) -> None:
@@ -149,15 +149,15 @@ def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: 
         (tmp_path / f"{words}").mkdir()
         save_tokenizer(save_model("Llama", tmp_path / f"{words}", vocab_size=words))
 
-    model_of(scorer_of(tmp_path / "263"))
-    line = refusal(lambda: model_of(scorer_of(tmp_path / "262")))
+    load_pinned_model(scorer_of(tmp_path / "263"))
+    line = refusal(lambda: load_pinned_model(scorer_of(tmp_path / "262")))
 
     assert "the tokenizer has 263 tokens, and the model knows 262" in line
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", "bfloat16"), ("cpu", "float16"), ("cuda", "float32")])
 def test_a_cpu_takes_float32_and_a_gpu_the_others(device: str, dtype: str) -> None:
-    line = refusal(lambda: ScoringRecipe.of({"device": device, "dtype": dtype}, "mine.yaml"), UsageError)
+    line = refusal(lambda: ScoringRecipe.from_mapping({"device": device, "dtype": dtype}, "mine.yaml"), UsageError)
 
     assert line == (
         f"mine.yaml: `dtype` is {dtype} and `device` {device}: a CPU takes float32, a GPU bfloat16 or float16; "
@@ -178,7 +178,7 @@ def test_a_library_that_is_missing_is_named_with_what_installs_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
 
-    line = refusal(lambda: model_of(scorer_of(model, threads=7)), UsageError)
+    line = refusal(lambda: load_pinned_model(scorer_of(model, threads=7)), UsageError)
 
     assert line.startswith(f"scoring: {missing} is not installed; in the project's folder run ")
     assert line.endswith("-e '.[scoring]'")

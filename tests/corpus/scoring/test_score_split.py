@@ -38,7 +38,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.fork_server import StartMethod
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 
@@ -142,12 +142,14 @@ def test_text_that_the_models_own_tokenizer_loses_fails_above_the_limit(model: P
     lost = (read_lost_text(manifest) or {})["rows"]
     assert (lost.unknown_tokens, lost.lost_characters) == (0, 4 * 3)
     for limit, blocks in (("0.05", True), ("1", False)):
-        recipe = NemotronRecipe.of(
+        recipe = NemotronRecipe.from_mapping(
             scoring_recipe(pool, lossy, tokenizer="model", max_unknown_fraction=limit), "the test"
         )
         target = recipe.target(SCORES, "mine/train")
-        [check] = [one for one in KINDS[SCORES].ask(target, tmp_path) if one.name == "unknown_tokens_within_limit"]
-        assert (check.passed, check.holds_back) == (False, blocks)
+        [check] = [
+            one for one in KINDS[SCORES].run_checks(target, tmp_path) if one.name == "unknown_tokens_within_limit"
+        ]
+        assert (check.passed, check.is_blocking_failure) == (False, blocks)
 
 
 # Shards of a build that was cut off
@@ -194,7 +196,7 @@ def test_shards_that_were_scored_by_other_means_are_not_put_together(
     recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is where torch was upgraded between a build that was cut off and the next."""
-    folder = BuildFolder(cut_off(tmp_path, recipe, monkeypatch))
+    folder = StagingView(cut_off(tmp_path, recipe, monkeypatch))
     receipt = folder.receipt("score", "00000-000000010")
     assert receipt is not None
     notes = {**receipt.notes, "made_by": {**receipt.notes["made_by"], "torch": "1.0"}}
@@ -257,7 +259,7 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
 
     [asked] = [one for one in KINDS[SCORES].checks if one.name == "rows_have_scores"]
 
-    verdict = asked.judge(open_artifact(folder), None, tmp_path)
+    verdict = asked.evaluate(open_artifact(folder), None, tmp_path)
     assert asked.is_blocking
     assert not verdict.holds
     assert verdict.because == (

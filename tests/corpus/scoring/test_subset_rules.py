@@ -11,7 +11,7 @@ from pipeline_assets.spine.errors import UsageError
 
 
 def test_the_default_rules_take_in_this_order() -> None:
-    recipe = SubsetsRecipe.of({}, "mine.yaml")
+    recipe = SubsetsRecipe.from_mapping({}, "mine.yaml")
 
     unverified = ("anchor_unverified", "challenge_unverified", "learning_unverified")
     assert recipe.order == ("anchor", "restoration", "challenge", "learning", *unverified)
@@ -20,7 +20,7 @@ def test_the_default_rules_take_in_this_order() -> None:
 
 
 def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
-    recipe = SubsetsRecipe.of({"rules": {"b": {}, "a": {"percentile": [5, "7.5"]}}}, "mine.yaml")
+    recipe = SubsetsRecipe.from_mapping({"rules": {"b": {}, "a": {"percentile": [5, "7.5"]}}}, "mine.yaml")
 
     again = SubsetsRecipe.from_content(json.loads(json.dumps(recipe.content(), sort_keys=True)))
 
@@ -48,7 +48,7 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     ],
 )
 def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: dict[str, Any], why: str) -> None:
-    assert why in refusal(lambda: SubsetsRecipe.of({"rules": {"mine": rule}}, "mine.yaml"), UsageError)
+    assert why in refusal(lambda: SubsetsRecipe.from_mapping({"rules": {"mine": rule}}, "mine.yaml"), UsageError)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: di
     ],
 )
 def test_rules_have_names_of_folders_and_are_ordered_once(content: dict[str, Any], why: str) -> None:
-    assert why in refusal(lambda: SubsetsRecipe.of(content, "mine.yaml"), UsageError)
+    assert why in refusal(lambda: SubsetsRecipe.from_mapping(content, "mine.yaml"), UsageError)

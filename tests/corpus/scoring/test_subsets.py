@@ -24,8 +24,8 @@ from pipeline_assets.corpus.scoring.recipe import (
     SubsetsRecipe,
     choose,
     near_a_boundary,
-    taken_by,
-    turns,
+    select_rows,
+    selection_order,
 )
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
@@ -225,10 +225,10 @@ def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, bala
     draw = random.Random(seed)
     ids = [f"row-{number}" for number in range(20)]
     domains = np.array([draw.randrange(4) for _ in ids], np.int32)
-    turn = turns(seed, "mine", "math/low", ids)
+    turn = selection_order(seed, "mine", "math/low", ids)
 
     small, large = (
-        taken_by(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
+        select_rows(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
     )
 
     assert not (small & ~large).any()
@@ -304,7 +304,9 @@ def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
 ) -> None:
     draw = np.random.default_rng(seed)
     candidates = draw.random((30, len(rules))) < 0.6
-    turn = np.stack([turns(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1)
+    turn = np.stack(
+        [selection_order(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1
+    )
     domains, moved = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
 
     chosen = choose(candidates, turn, domains, rules, disjoint=disjoint)

@@ -11,7 +11,7 @@ from rows_made import ANSWER, QUESTION, SETTINGS, encoder, normalised
 from samples import some
 from tiny_tokenizer import save_tokenizer
 
-from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, loss_mode_of
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, row_loss_mode
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row, load_model_tokenizer
@@ -135,4 +135,4 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_made_rows_have_the_modes_that_their_rules_say() -> None:
     [row] = normalised({"messages": [QUESTION, ANSWER]}).batch.to_pylist()
 
-    assert loss_mode_of(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss_mode
+    assert row_loss_mode(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss_mode

@@ -71,7 +71,7 @@ def score_here(
     """Builds a recipe's scores in this process, and their workers; what is sealed of its only split."""
     # pytest names each test in the environment; for another one the process that workers are forked from starts anew.
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    targets = [one for one in NemotronRecipe.of(recipe, "the test").targets() if one.kind in MADE]
+    targets = [one for one in NemotronRecipe.from_mapping(recipe, "the test").targets() if one.kind in MADE]
     run = Run(root, settings, replace=replace)
     return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
 
@@ -87,7 +87,7 @@ def scored_rows(root: Path) -> list[Row]:
 
 def scorer_of(model: Path, **recipe: Any) -> Scorer:
     """What scores rows by a model in a folder, known by the folder's name."""
-    return Scorer(str(model), ScoringRecipe.of(recipe, "the test"), model)
+    return Scorer(str(model), ScoringRecipe.from_mapping(recipe, "the test"), model)
 
 
 def copy_of(model: Path, folder: Path) -> Path:

@@ -22,7 +22,7 @@ def modal_told() -> ModalOnLoopback:
 
 
 def work_told(told: Path) -> ScoreWork:
-    """What jobs of `job_of` have in common that are told in a folder. No two folders have a score in common."""
+    """What jobs of `build_job` have in common that are told in a folder. No two folders have a score in common."""
     files = FilesOfHub(str(told), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
     digest = f"sha256:{hashlib.sha256(str(told).encode()).hexdigest()}"
     return ScoreWork("mine/train", ScoringRecipe(), files, files, digest, rows=10, text_bytes=1000)

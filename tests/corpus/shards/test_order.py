@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
-from pipeline_assets.corpus.shards.reader import fractions_of, mixture_order
+from pipeline_assets.corpus.shards.reader import mixture_order, weight_fractions
 from pipeline_assets.corpus.weights import largest_remainders
 
 PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)
@@ -85,12 +85,12 @@ def test_rows_of_a_corpus_come_in_the_hashed_order_of_each_epoch() -> None:
 
 
 def test_weights_are_read_as_they_are_written() -> None:
-    assert fractions_of({"a": 0.1, "b": "0.2", "c": 0.7}) == {
+    assert weight_fractions({"a": 0.1, "b": "0.2", "c": 0.7}) == {
         "a": Fraction(1, 10),
         "b": Fraction(1, 5),
         "c": Fraction(7, 10),
     }
-    assert fractions_of({"a": "1/3", "b": "2/3"}) == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
+    assert weight_fractions({"a": "1/3", "b": "2/3"}) == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_weights_are_read_as_they_are_written() -> None:
 )
 def test_weights_that_are_no_shares_are_refused(weights: dict[str, float | str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        fractions_of(weights)
+        weight_fractions(weights)
 
 
 def test_weights_too_fine_for_whole_numbers_are_refused() -> None:

@@ -91,7 +91,7 @@ def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
 
 def test_a_document_is_found_in_every_row_that_has_some_of_it(shards: Artifact) -> None:
     store = rows_of(shards)
-    parts = [(row, part) for row in range(len(store)) for part in store.at(row).parts]
+    parts = [(row, part) for row in range(len(store)) for part in store.row_at(row).parts]
 
     for doc_id in {part.id for _, part in parts}:
         [found] = trace_id(store, doc_id)

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.shards.segments import build_segments, open_segments
 from pipeline_assets.corpus.shards.shard_corpus import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import canonical_sha256
 
 FIRST = {"a": 1000, "b": 2000}
 TWO = [
@@ -57,7 +57,7 @@ def test_segments_take_the_next_rows_of_each_corpus(corpora: dict[str, Artifact]
         {"file": "shard_00001.npy", "rows": [3, 5], "sha256": sha256["a"]["shard_00001.npy"]},
         {"file": "shard_00002.npy", "rows": [0, 2], "sha256": sha256["a"]["shard_00002.npy"]},
     ]
-    assert second["sha256"] == sha256_of(second["corpora"])
+    assert second["sha256"] == canonical_sha256(second["corpora"])
     identity = sealed.manifest.identity
     assert identity.counts == {"segments": 2, "tokens": 88, "unused_tokens": {"a": 72, "b": 40}}
     assert identity.decisions == {"rounded_down_tokens": {"first": 0, "second": 2}}

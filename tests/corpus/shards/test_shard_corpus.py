@@ -34,7 +34,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 SHIPPED = TokenizerFile(TokenizerRecipe())
 
@@ -168,7 +168,7 @@ def test_a_text_that_cannot_be_encoded_is_kept_aside_and_told_of(folder: Path) -
 
 def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: Path) -> None:
     shard = CorpusShard("a-0", "shards/0.jsonl.zst", folder / "gone", 1, "a", 0)
-    building = BuildFolder(folder)
+    building = StagingView(folder)
 
     line = refusal(
         lambda: shard_corpus(building, [shard], ShardsRecipe(dtype="uint16"), SHIPPED, RunSettings()), UsageError
@@ -192,7 +192,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
     shard = TokenShard("00000", (1, 4), (Piece(folder / "run", 0, 4),))
 
-    line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE, BuildFolder(folder)), InputError)
+    line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE, StagingView(folder)), InputError)
 
     assert line == (
         f"{tokenizer.file}: it gives the id 77,000, and its vocabulary has 52; "

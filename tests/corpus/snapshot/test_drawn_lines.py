@@ -21,14 +21,14 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot import line_prefixes
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.line_prefixes import Prefix, block_ranges, draw_prefixes
-from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
+from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_shards, plan_snapshot, raw_of_hub
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
 Normalized = Callable[..., Artifact]
@@ -126,10 +126,10 @@ def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes
     assert isinstance(source, HubSource)
     raw = raw_of_hub(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
 
-    assert [entry["name"].partition(":")[2] for entry in raw.outside] == ["data/a.jsonl", "data/b.jsonl.zst"]
-    groups = [group for entry in raw.outside for group in entry["row_groups"]]
+    assert [entry["name"].partition(":")[2] for entry in raw.external_inputs] == ["data/a.jsonl", "data/b.jsonl.zst"]
+    groups = [group for entry in raw.external_inputs for group in entry["row_groups"]]
     assert [(group["number"], group["first_row"], group["start"]) for group in groups] == [(0, 0, 0)] * 2
-    assert [group["stop"] for group in groups] == [entry["bytes"] for entry in raw.outside]
+    assert [group["stop"] for group in groups] == [entry["bytes"] for entry in raw.external_inputs]
     assert sum(group["rows"] for group in groups) == raw.counts["rows"] == 15
 
 
@@ -164,7 +164,7 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
         (Window(1, 4), [1, 2, 3], {}),
         (Window(3, None), [3, 4], {5: "no_text"}),
         (Window(6, None), [], {}),
-        (Window(fatal=frozenset({1, 4})), [0, 2, 3], {1: "killed_worker", 4: "killed_worker", 5: "no_text"}),
+        (Window(poison_rows=frozenset({1, 4})), [0, 2, 3], {1: "killed_worker", 4: "killed_worker", 5: "no_text"}),
     ],
 )
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
@@ -188,9 +188,9 @@ def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1 << 20)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
+    [shard] = plan_shards(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
 
-    receipt = convert_shard(shard, window, BuildFolder(tmp_path), recipe, 3, source.columns)
+    receipt = convert_shard(shard, window, StagingView(tmp_path), recipe, 3, source.columns)
 
     documents, _, rejects = (tmp_path / file.path for file in receipt.files)
     assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in read]
@@ -311,9 +311,11 @@ def test_a_file_in_several_blocks_is_held_against_its_hash(
 ) -> None:
     monkeypatch.setattr(line_prefixes, "_FIRST_BLOCK_BYTES", 1000)
     held: list[int] = []
-    check = line_prefixes.check_whole
+    check = line_prefixes.check_file_hash
     monkeypatch.setattr(
-        line_prefixes, "check_whole", lambda file, spans, where: (held.append(len(spans)), check(file, spans, where))
+        line_prefixes,
+        "check_file_hash",
+        lambda file, spans, where: (held.append(len(spans)), check(file, spans, where)),
     )
 
     found = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})

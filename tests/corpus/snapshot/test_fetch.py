@@ -16,8 +16,8 @@ from pipeline_assets.corpus.snapshot.plan import (
     bytes_to_fetch,
     fetch_pieces,
     file_requests,
+    plan_shards,
     plan_snapshot,
-    shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
@@ -135,7 +135,7 @@ def test_a_kept_span_of_another_size_counts_as_missing(planned: Plan) -> None:
 def test_shards_are_the_pieces_in_the_plans_order(planned: Plan) -> None:
     sample = planned(amount={"documents": 320})
 
-    shards = shards_of(sample.fetch(), 200_000)
+    shards = plan_shards(sample.fetch(), 200_000)
 
     assert [shard.name for shard in shards] == ["00000", "00001", "00002"]
     assert [item.piece for shard in shards for item in shard.pieces] == sample.plan.pieces

@@ -43,7 +43,7 @@ def test_the_snapshot_is_called_by_its_own_name_and_the_rest_by_the_recipes_upst
 
     snapshot = f"pages_small_{REVISION}"
     assert targets[0].name == snapshot
-    assert [(one.kind.partition("/")[2], str(one.folder), one.export_as, one.named_by) for one in targets] == [
+    assert [(one.kind.partition("/")[2], str(one.folder), one.export_as, one.name_key) for one in targets] == [
         ("fineweb_edu_snapshot", f"corpora/pages_small/{REVISION}", f"{snapshot}.json", "snapshot.name"),
         ("healing_text_manifest", "selections/pages_v1", "pages_v1.json", "name"),
         ("megatron_split", "megatron/pages_v1/train", "pages_v1_train.json", "name"),
@@ -145,7 +145,7 @@ def test_the_snapshot_section_is_read_back_from_its_content(
 ) -> None:
     wanted = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
 
-    recipe = SnapshotRecipe.of_rows(wanted.rows_content())
+    recipe = SnapshotRecipe.from_rows(wanted.rows_content())
 
     assert recipe.model_copy(update={"name": wanted.name}) == wanted
     assert recipe.rows_content() == wanted.rows_content()

@@ -24,12 +24,12 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.token_cache import encode
 from pipeline_assets.corpus.shards.mixture_views import preview_inventory
 from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
-from pipeline_assets.spine.artifact import Artifact, kept_results, open_artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
-from resources.store import metadata_of
+from resources.store import artifact_metadata
 
 ENGLISH = [f"the {word} river runs by {word} stones to the sea" for word in ("old", "new", "cold", "wide", "slow")]
 CHINESE = [f"的一是不了人我在有他{character}" for character in "这为之大来"]
@@ -70,7 +70,7 @@ def mixture(root: Path, **limits: str) -> Recipe:
     shards = {"sources": halves, "seq_len": 4, "rows_per_shard": 8, **limits}
     named = [{key: value for key, value in source.items() if key != "domain"} for source in sources(root)]
     content = {"system": "stage2", "name": "mixed", "sources": named, "tokenizer": tokenizer, "shards": shards}
-    return Stage2Recipe.of(content, "made")
+    return Stage2Recipe.from_mapping(content, "made")
 
 
 def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
@@ -81,7 +81,7 @@ def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
         rows = (json.dumps({"translation": {"fr": fr, "en": en}}) + "\n" for fr, en in texts)
         (folder / f"{split}-0.jsonl").write_text("".join(rows))
     content = parallel_content({"path": str(folder), "files": ["{split}-*.jsonl"]}, k=40)
-    return ParallelRecipe.of(
+    return ParallelRecipe.from_mapping(
         content | {"name": folder.name, "encode": {"vocab_size": 40, "byte_fallback": False}}, "made"
     )
 
@@ -99,11 +99,11 @@ def test_a_packed_set_that_lost_a_source_is_failed_until_the_recipe_allows_it(tm
     }
     [recorded] = [
         check
-        for check in kept_results(packed.folder, packed.manifest.digest) or ()
+        for check in read_check_results(packed.folder, packed.manifest.digest) or ()
         if check.name.startswith("unknown_")
     ]
     assert (recorded.passed, recorded.blocking) == (False, False), "the record has the present limit"
-    metadata = metadata_of(packed, True)
+    metadata = artifact_metadata(packed, True)
     assert (metadata["unknown_fraction_zh"].value, metadata["unknown_fraction_en"].value) == (1.0, 0.0)
     folder = pack_recipe(tmp_path).target("stage_a/report").folder
     report = json.loads((tmp_path / folder / "report.json").read_bytes())
@@ -141,7 +141,7 @@ def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(tmp_path: Path) -
     section = {"model": str(model), "model_sha256": file_sha256(model)}
     content = write_pairs(tmp_path / "chinese", CHINESE).content()
     recipes = [
-        ParallelRecipe.of(content | {"encode": section | limit}, "made")
+        ParallelRecipe.from_mapping(content | {"encode": section | limit}, "made")
         for limit in ({}, {"max_unknown_fraction": "1"})
     ]
 

@@ -22,7 +22,7 @@ from pipeline_assets.systems.registry import KINDS, read_recipe
 
 def recipe_of(*datasets: dict[str, Any]) -> NemotronRecipe:
     content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": None}, "datasets": list(datasets)}
-    return NemotronRecipe.of(content, "chats.yaml")
+    return NemotronRecipe.from_mapping(content, "chats.yaml")
 
 
 def dataset(**changes: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def rows_of(**changes: Any) -> NemotronRecipe:
     shipped = yaml.safe_load(SHIPPED.read_text())
     sections = {"rows": shipped["rows"] | changes, "hf_layout": shipped["hf_layout"]}
     content = {"system": "nemotron", "name": "chats", **sections, "datasets": [dataset(domain="math")]}
-    return NemotronRecipe.of(content, "chats.yaml")
+    return NemotronRecipe.from_mapping(content, "chats.yaml")
 
 
 def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
@@ -103,7 +103,9 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
 )
 def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError, match=re.escape(line)):
-        NemotronRecipe.of({"system": "nemotron", "name": "chats", "datasets": [dataset()], **content}, "chats.yaml")
+        NemotronRecipe.from_mapping(
+            {"system": "nemotron", "name": "chats", "datasets": [dataset()], **content}, "chats.yaml"
+        )
 
 
 def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
@@ -139,9 +141,9 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
 def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_told(
     splits: list[str], said: dict[str, str], otherwise: str | None, remark: str | None
 ) -> None:
-    section = DatasetSection.of(dataset(splits=splits, reasoning_effort=said), "chats.yaml")
+    section = DatasetSection.from_mapping(dataset(splits=splits, reasoning_effort=said), "chats.yaml")
 
-    told = section.unsaid_efforts(otherwise)  # type: ignore[arg-type]
+    told = section.effort_warnings(otherwise)  # type: ignore[arg-type]
 
     assert told == (remark and f"{section.dataset}: `reasoning_effort` doesn't say that of {remark}")
 
@@ -161,8 +163,8 @@ def test_efforts_that_are_not_said_are_a_line_for_each_dataset_with_system_messa
     content = {"system": "nemotron", "name": "chats", **sections}
     content["datasets"] = [dataset(domain="math", splits=["low", "high"], dataset=name) for name in datasets]
 
-    assert len([*NemotronRecipe.of(content, "chats.yaml").remarks()]) == remarks
-    assert [*read_recipe(SHIPPED).remarks()] == []
+    assert len([*NemotronRecipe.from_mapping(content, "chats.yaml").warnings()]) == remarks
+    assert [*read_recipe(SHIPPED).warnings()] == []
 
 
 def test_where_a_folder_lies_changes_no_artifact() -> None:

@@ -141,7 +141,7 @@ def test_the_plan_shows_what_is_fetched(hub: LoopbackHub, tmp_path: Path) -> Non
 
 def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub: LoopbackHub, root: Path) -> None:
     content = of_hub(hub.commits()[DATASET]).model_dump(mode="json") | {"encode": {"vocab_size": 500, "seq_len": 8}}
-    target, cache = ParallelRecipe.of(content, "made").target(TOKEN_CACHE.name), made[TOKEN_CACHE.name]
+    target, cache = ParallelRecipe.from_mapping(content, "made").target(TOKEN_CACHE.name), made[TOKEN_CACHE.name]
 
     assert not pairs_are_those_of_the_sample(cache, target, root).holds
 
@@ -155,14 +155,16 @@ def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub
 )
 def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
     content = content_of({"path": str(tmp_path), "files": ["*"]}) | change
-    assert said in refusal(lambda: ParallelRecipe.of(content, "made"), UsageError)
+    assert said in refusal(lambda: ParallelRecipe.from_mapping(content, "made"), UsageError)
 
 
 def test_every_file_that_a_pattern_matches_is_read_in_the_order_of_splits(tmp_path: Path) -> None:
     for split in SIZES:
         write_set(tmp_path / "set" / split, parquet=False)
     source = {"path": str(tmp_path / "set"), "splits": ["validation", "train"], "files": ["**/{split}-0.jsonl"]}
-    sample = build(ParallelRecipe.of(content_of(source, duplicates="keep"), "made"), tmp_path)["parallel_text/sample"]
+    sample = build(ParallelRecipe.from_mapping(content_of(source, duplicates="keep"), "made"), tmp_path)[
+        "parallel_text/sample"
+    ]
 
     assert sample.manifest.identity.ledger.rows_in == 2 * sum(SIZES.values())
 

@@ -12,7 +12,7 @@ import sentencepiece
 from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
-from pipeline_assets.build.rows.source_row import place_told, record_of
+from pipeline_assets.build.rows.source_row import format_place, read_record
 from pipeline_assets.build.rows.trace import open_rows, trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
@@ -235,11 +235,11 @@ def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_pat
     with LoopbackHub(tmp_path / "hub") as hub:
         recipe = recipe_with(tmp_path, hub.commits())
         run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
-        told = refusal(lambda: list(run_targets(recipe.targets(), run, goes_on=True)))
+        told = refusal(lambda: list(run_targets(recipe.targets(), run, keep_going=True)))
 
     assert f"accept its terms on {hub.endpoint}/datasets/{CODE}" in told
     for source in ("web", "pages"):  # all else is made from code too
-        assert recipe.target("stage2/filtered", source).is_settled(tmp_path)
+        assert recipe.target("stage2/filtered", source).is_up_to_date(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_code_here_carries_the_licence_of_its_repository_and_is_rebuilt(tmp_path
         (folder / "module.py").write_text(f"def name():\n    return {repository!r}\n" * 9)
     code = {"kind": "local", "source": "code", "path": str(tmp_path / "code"), "files": ["**/*.py"]}
     code |= {"text_endings": [".py"], "license_files": "LICENSE*", "license_tag": "unknown", "domain": "code"}
-    recipe = Stage2Recipe.of({"system": "stage2", "name": "here", "sources": [code]}, "made")
+    recipe = Stage2Recipe.from_mapping({"system": "stage2", "name": "here", "sources": [code]}, "made")
     made = build(recipe, tmp_path)
 
     corpus = made["stage2/raw_corpus/code"]
@@ -293,7 +293,7 @@ def test_the_record_of_a_drawn_line_is_its_own(made: dict[str, Artifact], root: 
     for source, place in (("web", "stage2/token_shards/web"), ("code", "stage2/token_shards/code")):
         [traced, *_] = trace_row(open_rows(made[place].folder), 5)
         row = traced.text.source.rows[0]
-        record = json.loads(record_of(row, files))
+        record = json.loads(read_record(row, files))
 
-        assert place_told(row) == f"row {row.row:,}"
+        assert format_place(row) == f"row {row.row:,}"
         assert record["text" if source == "web" else "content"] == traced.text.part.text

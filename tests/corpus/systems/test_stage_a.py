@@ -24,7 +24,7 @@ from stage_a_sources import source_named, write_notes
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, folder_misfits, source_of
+from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import KINDS, read_recipe
@@ -239,7 +239,7 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
 def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
     content = {"seq_len": 1, "weights": {"a": "1"}, "max_epochs": {"every_source": "1", "sources": {"b": "2"}}}
 
-    found = refused(lambda: PackSection.of(content, "recipe.yaml"))
+    found = refused(lambda: PackSection.from_mapping(content, "recipe.yaml"))
 
     assert [error.what.partition(": ")[2] for error in found] == [
         "a row of one token has no next one to predict: take 2 at least",
@@ -265,7 +265,7 @@ def test_files_are_looked_at_as_far_as_it_is_said_what_they_are(changes: dict[st
     section = local_source(tmp_path, "notes", [{"body": "A text."}])
     del section["columns"]
 
-    found = [*folder_misfits({"name": "mixed", "sources": [section | changes]}, tmp_path)]
+    found = [*check_folders({"name": "mixed", "sources": [section | changes]}, tmp_path)]
 
     assert [misfit.what for misfit in found] == (
         [f"{section['path']}: the pattern '.' matches folders only"] if changes.get("files") == ["."] else []
@@ -335,11 +335,11 @@ def test_a_recipe_that_ends_before_packing_has_folders_of_its_own_and_needs_no_t
 def test_a_section_behind_the_last_step_that_is_asked_for_or_that_says_nothing_is_remarked_on(tmp_path: Path) -> None:
     notes, outputs = local_source(tmp_path, "notes", []), {"up_to": "filtered", "signatures": True}
 
-    assert [*recipe_of(notes, outputs=outputs, dedup={}).remarks()] == [
+    assert [*recipe_of(notes, outputs=outputs, dedup={}).warnings()] == [
         f"`{name}` is left out: `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
     ]
-    assert [*recipe_of(notes, dedup={}).remarks()] == []
-    assert [*recipe_of(notes, dedup=None).remarks()] == [
+    assert [*recipe_of(notes, dedup={}).warnings()] == []
+    assert [*recipe_of(notes, dedup=None).warnings()] == [
         "`dedup` says nothing, as if it weren't there; a section of defaults alone is `dedup: {}`"
     ]
 
@@ -476,12 +476,12 @@ def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_hav
 def test_a_folder_that_is_gone_is_asked_for_only_where_its_files_are_not_hashed_yet(tmp_path: Path) -> None:
     content = recipe_of(gone := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
     shutil.rmtree(gone["path"])
-    [misfit] = StageARecipe.misfits(content, tmp_path)
+    [misfit] = StageARecipe.cross_checks(content, tmp_path)
 
     (tmp_path / "stage_a" / content["name"] / "raw" / "notes").mkdir(parents=True)
 
     assert (misfit.location, misfit.what) == (("sources", 0, "path"), f"there is no folder {gone['path']}")
-    assert not [*StageARecipe.misfits(content, tmp_path)] and not [*StageARecipe.misfits(content, None)]
+    assert not [*StageARecipe.cross_checks(content, tmp_path)] and not [*StageARecipe.cross_checks(content, None)]
 
 
 def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -
         assert not isinstance(source, NormalizedSource)
         content = source.rows_content(1234)
 
-        found, shard_text_bytes = source_of(content | {"licences": "of the table"})
+        found, shard_text_bytes = parse_source(content | {"licences": "of the table"})
 
         assert shard_text_bytes == 1234
         assert found.rows_content(1234) == content

@@ -102,7 +102,7 @@ def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Chan
     change(content)
     section = recipe_of({"kind": "normalized", "source": "notes"}).content() | content
 
-    assert what in refusal(lambda: StageARecipe.of(section, "clean.yaml"), UsageError)
+    assert what in refusal(lambda: StageARecipe.from_mapping(section, "clean.yaml"), UsageError)
 
 
 class TestStaleness:
@@ -153,7 +153,7 @@ class TestGiven:
     def target(self, folders: list[Path], tmp_path: Path) -> Target:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
-        section = DecontaminationSection.of(content["decontamination"], "here")
+        section = DecontaminationSection.from_mapping(content["decontamination"], "here")
         corpora = given_corpora([*map(str, folders)], DEDUPLICATED)
         return decontaminated_target(corpora, Path("stage_a/given"), section)
 

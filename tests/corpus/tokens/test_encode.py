@@ -18,7 +18,7 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.systems.healing import HealingRecipe
 
 PATH = "shards/00000.jsonl.zst"
@@ -58,7 +58,7 @@ def encoded(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) ->
         with JsonlZstWriter(tmp_path / "shard.jsonl.zst", 3) as writer:
             writer.write_lines(b"".join(line + b"\n" for line in lines), len(lines))
         shard = DocumentShard("00000", PATH, tmp_path / "shard.jsonl.zst", len(lines))
-        receipt = encode_shard(shard, window, BuildFolder(tmp_path), SHIPPED, 3, **split)
+        receipt = encode_shard(shard, window, StagingView(tmp_path), SHIPPED, 3, **split)
         tokens, documents_file, rejects = (tmp_path / file.path for file in receipt.files)
         table = DocumentTable(documents_file)
         columns = [table.doc_ids.to_pylist(), table.license_tags.to_pylist()]
@@ -131,7 +131,7 @@ def test_a_document_on_which_tiktoken_panics_is_rejected_with_its_row(
 def test_a_row_that_kills_its_worker_is_rejected_unread(encoded: Callable[..., Encoded]) -> None:
     documents = ("page-0", "Hello world"), b"not even JSON", ("page-2", "Hello world")
 
-    found = encoded(*documents, window=Window(fatal=frozenset({1})))
+    found = encoded(*documents, window=Window(poison_rows=frozenset({1})))
 
     assert found.rows == [0, 2]
     assert found.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]

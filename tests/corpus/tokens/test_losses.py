@@ -143,9 +143,9 @@ def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
 def test_the_larger_share_of_a_source_is_compared_with_the_limits(
     losses: Losses, limit: str, passes: bool, blocks: bool
 ) -> None:
-    verdict = LossLimit(limit).evaluate({"whole": Losses(9, 0, 9, 0), "lossy": losses})
+    verdict = LossLimit(limit).evaluate_losses({"whole": Losses(9, 0, 9, 0), "lossy": losses})
 
-    assert (verdict.holds, not verdict.holds and not verdict.is_slight) == (passes, blocks)
+    assert (verdict.holds, not verdict.holds and not verdict.is_minor) == (passes, blocks)
     assert not blocks or verdict.because.startswith("lossy: ")
 
 

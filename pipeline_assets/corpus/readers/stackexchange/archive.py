@@ -45,7 +45,7 @@ def is_archive(file: Path) -> bool:
     return head.startswith(_MAGIC)
 
 
-def site_of(file: Path) -> str:
+def site_host(file: Path) -> str:
     """The site that a file's place tells: `<site>.7z`, `<site>-Posts.7z`, `<site>/Posts.xml`.
 
     Raises:

@@ -73,7 +73,7 @@ def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
     yield _decoded(body[at:]), "", "", len(body)
 
 
-def _alt_of(attributes: str) -> str:
+def _alt_text(attributes: str) -> str:
     """Return the words for an image, parted from those around it."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
@@ -112,7 +112,7 @@ class _Page:
             elif name in ("br", "/br"):
                 self._line.append("\n")
             elif name == "img":
-                self._line.append(_alt_of(attributes))
+                self._line.append(_alt_text(attributes))
             elif name in ("td", "th"):
                 self._line.append(f"{_CELL} ")
             elif name == "sup" and _NUMBER.match(self._body, end):
@@ -142,7 +142,7 @@ class _Page:
             case "tr":
                 self._is_tight = True
             case "blockquote":
-                self._put_lonely_marker()
+                self._flush_marker()
                 self._lists.append([])
             case "/blockquote" if len(self._lists) > 1:
                 self._forget_marker()
@@ -191,7 +191,7 @@ class _Page:
         self._item = self._heading = ""
         self._is_tight = False
 
-    def _put_lonely_marker(self) -> None:
+    def _flush_marker(self) -> None:
         """Put a marker that is due, but can't share its line with the block that follows."""
         if self._item:
             self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
@@ -208,7 +208,7 @@ class _Page:
     def _put_code_block(self, attributes: str) -> None:
         code, _ = self._verbatim("/pre")
         if code.strip(" \n\t"):
-            self._put_lonely_marker()
+            self._flush_marker()
             self._is_tight = False
             fence = "`" * min(max(map(len, ["``", *_TICKS.findall(code)])) + 1, _MAX_TICKS)
             language = _LANGUAGE.search(attributes)
@@ -221,7 +221,7 @@ class _Page:
         for text, name, attributes, _ in self._tokens:
             text += "\n" * (name in ("br", "/br"))
             code.append(text)
-            words += (text, _alt_of(attributes) if name == "img" else "")
+            words += (text, _alt_text(attributes) if name == "img" else "")
             if name == closing:
                 break
         return "".join(code).replace("\r", ""), "".join(words)

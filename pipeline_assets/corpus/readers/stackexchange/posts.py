@@ -84,7 +84,7 @@ class Row(NamedTuple):
         value = self.attributes.get(name, "")
         return max(int(value), 0) if _is_integer(value) else 0
 
-    def said(self) -> tuple[int, Post | Fault]:
+    def to_post(self) -> tuple[int, Post | Fault]:
         """Return the id of the row's question, 0 if none can be told, and the post or what is wrong with it."""
         values, kind = self.attributes, self.number("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)

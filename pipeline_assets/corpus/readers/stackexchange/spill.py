@@ -26,7 +26,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Window, grouped_by_size
-from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
@@ -72,7 +72,7 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
     return [SpillShard(f"part-{number:05d}", file, start or 0, stop) for number, (start, stop) in enumerate(pairs)]
 
 
-def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
+def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes: int = RUN_BYTES) -> Receipt:
     """Write the runs of a part of a file, a stage for the engine. Memory: `run_bytes`, and the longest row.
 
     Returns:
@@ -102,12 +102,12 @@ def _spilled(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, i
             counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
             continue
         counts["spilled"] += 1
-        thread, said = row.said()
+        thread, said = row.to_post()
         key = thread or _NOT_A_THREAD + number
         yield key // BLOCK_IDS, row.size + 1, msgspec.msgpack.encode((key, number, said))
 
 
-def _write_run(folder: BuildFolder, name: str, rows: list[tuple[int, int, bytes]]) -> list[OutputFile]:
+def _write_run(folder: StagingView, name: str, rows: list[tuple[int, int, bytes]]) -> list[OutputFile]:
     index: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(name)) as file:
         for block, own in itertools.groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
@@ -131,7 +131,7 @@ class Bucket:
     rows: int
 
 
-def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
+def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
     """Plan ranges of questions of about `bucket_bytes` of the dump each, in order of ids.
 
     Args:

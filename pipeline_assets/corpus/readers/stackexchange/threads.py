@@ -29,14 +29,14 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.document import Document, Meta, moment_of
+from pipeline_assets.corpus.document import Document, Meta, parse_moment
 from pipeline_assets.corpus.licences import UNKNOWN, Licensed
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.section import Option, RecipePart
+from pipeline_assets.spine.section import Option, RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE, Window
 
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
@@ -45,7 +45,7 @@ _TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as
 _META = Post.__struct_fields__[7:-1]  # from `score` on
 
 
-class SiteRecipe(RecipePart):
+class SiteRecipe(RecipeSection):
     """One site, and which of its threads are kept, and which answers in them.
 
     Attributes:
@@ -83,8 +83,8 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
         InputError: a spilled run is damaged.
     """
     rows = []
-    for place, row in window.of(read_bucket(bucket), 0):
-        if place in window.fatal:
+    for place, row in window.enumerate_rows(read_bucket(bucket), 0):
+        if place in window.poison_rows:
             yield Reject(file, row[1], KILLED_WORKER)
         else:
             rows.append(row)
@@ -147,7 +147,7 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
                 "id": post.id,
                 "score": post.score,
                 "owner_user_id": post.owner_user_id,
-                "created_at": moment_of(post.creation_date),
+                "created_at": parse_moment(post.creation_date),
                 "license_tag": licence.tag,
                 "source_row": post.row,
             }
@@ -160,8 +160,8 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
         domain=recipe.domain,
         doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
-        created_at=moment_of(question.creation_date),
-        meta=Meta.of(file, question.row, columns, licence.evidence),
+        created_at=parse_moment(question.creation_date),
+        meta=Meta.from_mapping(file, question.row, columns, licence.evidence),
     )
 
 

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
 )
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.spine.stage import WHOLE, Window
-from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import StagingView
 
 Read = Callable[..., list[Outcome]]
 
@@ -40,7 +40,7 @@ def read(tmp_path: Path) -> Read:
         if isinstance(posts, bytes):
             (root / "Posts.xml").write_bytes(posts)
             posts = root / "Posts.xml"
-        folder = BuildFolder(root)
+        folder = StagingView(root)
         shards = plan_spill(posts, range_bytes)
         receipts = [spill_rows(shard, WHOLE, folder, run_bytes) for shard in shards]
         buckets = plan_buckets(folder, receipts, bucket_bytes)

@@ -17,11 +17,11 @@ from made_dump import END, answer, dump, question
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.archive import _BLOCK_BYTES, posts_bytes, site_of
+from pipeline_assets.corpus.readers.stackexchange.archive import _BLOCK_BYTES, posts_bytes, site_host
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.opening import open_staging_dir
 
 ROWS = [row for number in range(1, 400, 2) for row in (question(number), answer(number + 1, number))]
 POSTS = dump(*ROWS)
@@ -32,7 +32,7 @@ FETCH = "fetch it again"
 def spilled(file: Path, target: Path) -> int:
     """Runs pass 1 as a build does, in small runs; how many rows there were."""
     work = partial(spill_rows, run_bytes=5000)
-    with open_building(target, {"site": "garden"}) as building:
+    with open_staging_dir(target, {"site": "garden"}) as building:
         [receipt] = run_stage("spill", work, plan_spill(file), building, RunSettings())
     return receipt.counts["rows"]
 
@@ -177,13 +177,13 @@ def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
     ],
 )
 def test_the_site_is_told_by_where_a_file_lies(place: str, site: str, tmp_path: Path) -> None:
-    assert site_of(tmp_path / place) == site
+    assert site_host(tmp_path / place) == site
 
 
 @pytest.mark.parametrize("place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z"])
 def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
     with pytest.raises(InputError, match=r"its place tells no site; say which, such as stackoverflow\.com"):
-        site_of(Path(place))
+        site_host(Path(place))
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
 )
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE
-from pipeline_assets.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 
 def spilled(folder: Path, *rows: bytes, run_bytes: int = 1 << 20) -> Receipt:
     (folder / "Posts.xml").write_bytes(dump(*rows))
     [shard] = plan_spill(folder / "Posts.xml")
-    return spill_rows(shard, WHOLE, BuildFolder(folder), run_bytes)
+    return spill_rows(shard, WHOLE, StagingView(folder), run_bytes)
 
 
 def written(folder: Path, run_bytes: int = 1 << 20) -> Bucket:
@@ -52,7 +52,7 @@ def test_one_run_at_a_time_is_in_memory(tmp_path: Path) -> None:
     [shard] = plan_spill(tmp_path / "Posts.xml")
 
     tracemalloc.start()
-    files = spill_rows(shard, WHOLE, BuildFolder(tmp_path), 4_000_000).files
+    files = spill_rows(shard, WHOLE, StagingView(tmp_path), 4_000_000).files
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -64,7 +64,7 @@ def test_buckets_are_ranges_of_questions_in_whatever_order_the_dump_has_them(tmp
     numbers = [BLOCK_IDS * block for block in (3, 1, 2, 0)]
     receipt = spilled(tmp_path, *(question(number + 1) for number in numbers), run_bytes=1)
 
-    buckets = plan_buckets(BuildFolder(tmp_path), [receipt], 1)
+    buckets = plan_buckets(StagingView(tmp_path), [receipt], 1)
 
     assert [(one.first_block, one.last_block, one.rows) for one in buckets] == [(block, block, 1) for block in range(4)]
     assert [post for bucket in buckets for post, *_ in said(bucket)] == [number + 1 for number in sorted(numbers)]

@@ -121,7 +121,7 @@ def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_docum
 
 
 def test_a_row_that_kills_its_worker_is_rejected_unread(read: Read) -> None:
-    outcomes = read(dump(question(1), answer(2, 1), question(3)), window=Window(fatal=frozenset({1})))
+    outcomes = read(dump(question(1), answer(2, 1), question(3)), window=Window(poison_rows=frozenset({1})))
 
     assert [document.text for document in documents_of(outcomes)] == ["Title 1\n\nBody 1", "Title 3\n\nBody 3"]
     assert outcomes[0] == Reject("garden.7z", 1, "killed_worker")
