@@ -27,9 +27,11 @@ from measure import machine_line
 
 from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
 from pipeline_assets.corpus.parallel_text.draw import draw, materialize
-from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, TranslationFile, canonical, read_pairs
+from pipeline_assets.corpus.parallel_text.encode import encode
+from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, SampleSource
-from pipeline_assets.corpus.parallel_text.token_cache import encode, open_cache
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 
 FR_EN = Languages(src="fr", tgt="en")
 FILTERS = PairFilters()
@@ -56,7 +58,9 @@ def uids(file: TranslationFile, **asked: object) -> frozenset[str]:
 
 def filtered(file: TranslationFile) -> int:
     """Rows that pass, and nothing is drawn."""
-    return sum(FILTERS.refuses(canonical(row.src), canonical(row.tgt)) is None for _, row in read_pairs(file, FR_EN))
+    return sum(
+        FILTERS.rejection_reason(canonical(row.src), canonical(row.tgt)) is None for _, row in read_pairs(file, FR_EN)
+    )
 
 
 def plain_lines(file: TranslationFile) -> None:

@@ -21,7 +21,7 @@ from measure import machine_line
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.reader import MixtureReader
-from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE
+from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.staging import OutputFile, StagingDir

@@ -158,7 +158,7 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
     Raises:
         UsageError: BATCH_SIZE or MAX_LENGTH is not an integer >= 1.
     """
-    from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS
+    from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
     for name in ("BATCH_SIZE", "MAX_LENGTH"):
@@ -167,9 +167,9 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
             raise UsageError(f"must be an integer >= 1, got {text!r}", name, "set tokens, or fewer than 512 rows")
         numbers[name] = int(text)
     rows = numbers["BATCH_SIZE"]
-    if rows >= FEWEST_BATCH_TOKENS:
+    if rows >= MIN_BATCH_TOKENS:
         return str(rows)
-    tokens = max(rows * numbers["MAX_LENGTH"], FEWEST_BATCH_TOKENS)
+    tokens = max(rows * numbers["MAX_LENGTH"], MIN_BATCH_TOKENS)
     print(f"BATCH_SIZE={rows}: {rows} rows of {numbers['MAX_LENGTH']:,} tokens, so --batch-tokens {tokens}", flush=True)
     return str(tokens)
 

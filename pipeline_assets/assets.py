@@ -24,7 +24,8 @@ from pipeline_assets.spine.disk_errors import explaining
 from pipeline_assets.spine.errors import InputError, TransientError
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from pipeline_assets.versions import asset_key
-from resources.store import Hub, Launcher, Store, Tokenizer, artifact_metadata
+from resources.artifact_metadata import artifact_metadata
+from resources.store import Hub, Launcher, Store, Tokenizer
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.

@@ -26,7 +26,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 from pipeline_assets.versions import Version, version_folder
-from resources.store import artifact_metadata
+from resources.artifact_metadata import artifact_metadata
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"

@@ -126,7 +126,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
         port: any free one where this one is taken.
     """
     from pipeline_assets.demo.loopback_http import is_loopback_host
-    from resources.store import REPORTS
+    from resources.artifact_metadata import REPORTS
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

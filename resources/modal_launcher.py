@@ -18,7 +18,7 @@ import modal
 from modal import exception as failed
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
-from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable
+from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
@@ -42,9 +42,9 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, s
      "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
     ((failed.NotFoundError, FileNotFoundError), UsageError, "there is no such thing on Modal", _DEPLOY),
     ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
-     f"ask Modal for more, or set a lower {variable('places')}"),
+     f"ask Modal for more, or set a lower {variable_name('places')}"),
     ((failed.FunctionTimeoutError,), RetryableError, "it ran longer than it may",
-     f"lower {bare('scoring.shard_rows')}, or deploy the app again with a larger {variable('timeout_s')}"),
+     f"lower {bare('scoring.shard_rows')}, or deploy the app again with a larger {variable_name('timeout_s')}"),
     ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _CONTINUE_HINT),
     ((failed.RemoteError,), RetryableError, "its container ended", _LOG),
     ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses", _DEPLOY),
@@ -66,7 +66,7 @@ class ModalLauncherFactory:
     salt: str = ""
     spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def words(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
+    def describe_costs(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
         """A line for each split on what is left of it, one for all, and one on what these go by.
 
         Args:
@@ -80,13 +80,13 @@ class ModalLauncherFactory:
         for work in works:
             of_split, left = self._remaining(work, finished)
             tokens, shards = tokens + of_split, shards + left
-            yield f"{work.split}: {self.settings.words(of_split, left)}"
+            yield f"{work.split}: {self.settings.describe_estimate(of_split, left)}"
             rows = min(left * work.recipe.shard_rows, work.rows)
             refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left, rows, spent)]
             spent += self.settings.cost(of_split / self.settings.tokens_per_s) or 0.0
         if len(works) > 1:
-            yield f"all: {self.settings.words(tokens, shards)}"
-        yield self.settings.rates()
+            yield f"all: {self.settings.describe_estimate(tokens, shards)}"
+        yield self.settings.describe_rates()
         for refusal in filter(None, refusals):
             raise refusal
 
@@ -107,17 +107,17 @@ class ModalLauncherFactory:
             return UsageError(what, bare("scoring.model"), fix)
         if (device == "cpu") != (gpu == NO_GPU):
             what, fix = (
-                f"it is {device}, and {variable('gpu')} is {gpu}",
+                f"it is {device}, and {variable_name('gpu')} is {gpu}",
                 f"a CPU goes with {NO_GPU!r}, cuda with a GPU",
             )
             return UsageError(what, bare("scoring.device"), fix)
         if self.settings.gpus > 1 and not work.recipe.spreads:
             what = f"it is {self.settings.gpus}, and a shard has one GPU unless the model is spread"
-            return UsageError(what, variable("gpus"), f"set 1, or {bare('scoring.spreads')}")
+            return UsageError(what, variable_name("gpus"), f"set 1, or {bare('scoring.spreads')}")
         return None
 
     @contextlib.contextmanager
-    def at(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
+    def open_launcher(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
         """A launcher whose files are on Modal.
 
         Raises:
@@ -125,7 +125,7 @@ class ModalLauncherFactory:
             RetryableError: Modal doesn't answer, or the files couldn't be fetched.
         """
         finished, key = folder.finished_shards("score"), (work.split, work.model_digest)
-        for line in self.words([work], finished):
+        for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)
         tokens, _ = self._remaining(work, finished)
         before = self.spent.get(key, 0.0)  # of an attempt that failed in this command

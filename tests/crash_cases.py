@@ -28,7 +28,7 @@ from word_artifact import build_words, target_of, write_words
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine import durable
@@ -212,7 +212,7 @@ _TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
 
 def _model(sources: Sources, root: Path, engine: RunSettings) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    write_made_model(sources.model)
+    write_toy_model(sources.model)
 
 
 def _scores(sources: Sources, root: Path, engine: RunSettings) -> None:

@@ -18,8 +18,8 @@ from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
-from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import COLUMNS
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
 from resources.store import Store

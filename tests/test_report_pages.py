@@ -11,7 +11,7 @@ from nemotron_build import build, offline, write_nemotron
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.ui import reports_served
-from resources.store import REPORTS, artifact_metadata
+from resources.artifact_metadata import REPORTS, artifact_metadata
 
 FOLDER = "stage_a/mixed/report/mixed"
 

@@ -18,9 +18,9 @@ from pipeline_assets import notebook
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.draw import materialize
-from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
+from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.parallel_text.sample import SampleSource
-from pipeline_assets.corpus.parallel_text.token_cache import encode
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import read_recipe
 

@@ -27,7 +27,7 @@ from word_tokenizer import write_tokenizer
 from pipeline_assets.build.pins.model_pin import ModelFolder
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -36,7 +36,7 @@ from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import MODEL
-from resources.store import artifact_metadata
+from resources.artifact_metadata import artifact_metadata
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
@@ -127,7 +127,7 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     scoring = {"model": {"path": "model"}, "tokenizer": "o200k_harmony", "max_length": 160}
     content["scoring"] = {**scoring, "rescored": 2, "shard_rows": 2}
     content["subsets"] = {"rules": {"easy": {"percentile": [0, 50]}, "hard": {"percentile": [0, 100], "max_rows": 1}}}
-    write_made_model(root / "model")
+    write_toy_model(root / "model")
     run = Run(root, RunSettings(), publishes=False)
     targets = NemotronRecipe.from_mapping(content, "made").targets()
     with forked_here():

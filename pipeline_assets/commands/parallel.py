@@ -9,8 +9,9 @@ from pipeline_assets.commands.build import Build
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
+from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
-from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
 from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
@@ -62,7 +63,7 @@ def encode(
     content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
     if spm_model is not None:
         if not spm_model.is_file():
-            raise UsageError("there is no such file", spm_model, NO_MODEL)
+            raise UsageError("there is no such file", spm_model, MODEL_HINT)
         if said.pop("vocab_size", _PIECES) != _PIECES:
             raise UsageError("a model that is given has its pieces", "--vocab-size", "leave it out")
         load_model(spm_model.read_bytes(), spm_model)

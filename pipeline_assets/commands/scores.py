@@ -21,8 +21,9 @@ from pipeline_assets.commands.terminal import aligned, as_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
-from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
+from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS, ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.scores import scored_summary
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import find_data_root
@@ -49,13 +50,13 @@ def score(
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
-    if scoring["batch_tokens"] < FEWEST_BATCH_TOKENS:
-        what = f"must be at least {FEWEST_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
+    if scoring["batch_tokens"] < MIN_BATCH_TOKENS:
+        what = f"must be at least {MIN_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
     build = build.at_place()
     run, elsewhere = build.run, build.run.remote_launcher
-    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
+    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else detect_device())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]
     for one in models:
@@ -168,7 +169,7 @@ def _print_work(scores: Sequence[Target], run: Run) -> None:
             works.append(estimate_work(target, run, StagingView(Path(scratch))))
     print_lines(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)
     if run.remote_launcher is not None:
-        for line in run.remote_launcher.words(works):
+        for line in run.remote_launcher.describe_costs(works):
             print_lines([line])
 
 

@@ -22,9 +22,10 @@ from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.shards.inventory import take_inventory
-from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
-from pipeline_assets.corpus.shards.mixture_views import train_config as config_of
-from pipeline_assets.corpus.shards.shard_corpus import ExternalTokenizer
+from pipeline_assets.corpus.shards.mixture_figures import mixture_statistics
+from pipeline_assets.corpus.shards.mixture_report import mixture_page
+from pipeline_assets.corpus.shards.recipe import ExternalTokenizer
+from pipeline_assets.corpus.shards.train_config import train_config as config_of
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES

@@ -17,10 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.corpus.formats.row_batches import open_rows
-from pipeline_assets.corpus.parallel_text import token_cache
+from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
-from pipeline_assets.corpus.shards.reader import MixtureReader, log_remainder, places_of_rank
+from pipeline_assets.corpus.shards.mixture_order import log_remainder, rank_places
+from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
@@ -150,18 +151,18 @@ def loader(
         drop_last: Every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
         padding: No row is left over: the first rows of the order come a second time, fewer than `ranks`.
     Raises:
-        ValueError: From `places_of_rank`; a seed or epoch below 0.
+        ValueError: From `rank_places`; a seed or epoch below 0.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
     rows = TokenRows(folder)
     source, size = rows.source, len(rows)
-    places_of_rank(size, batch, rank, ranks, step, drop_last, padding)  # its errors come before any row is read
+    rank_places(size, batch, rank, ranks, step, drop_last, padding)  # its errors come before any row is read
 
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
-        places = places_of_rank(size, batch, rank, ranks, 0, drop_last, padding)
+        places = rank_places(size, batch, rank, ranks, 0, drop_last, padding)
         if rank == 0:
             log_remainder(f"epoch {epoch}" if is_packed else "the order", size, places.stop, ranks)
             if places.stop < size:
@@ -235,7 +236,7 @@ class PairDataset(Dataset[EncodedPair]):
 
 
 class Batch(TypedDict):
-    """tokens and targets, int64 (batch, seq_len), as `Padded` has them; attn_mask, bool: (batch, seq_len,
+    """tokens and targets, int64 (batch, seq_len), as `PaddedBatch` has them; attn_mask, bool: (batch, seq_len,
     seq_len), as `causal`, or (batch, 1, seq_len), what is no padding; places, int64 (batch,), in the dataset.
     """
 
@@ -250,9 +251,9 @@ def _collate(
 ) -> list[torch.Tensor]:
     """Make tokens, targets and attn_mask of pairs; without `seq_len` they are padded to their longest."""
     longest = max(pair["length"] for pair in pairs) - 1
-    batch = token_cache.padded([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
-    targets = token_cache.without_source(batch, eos_id) if ignore_source else batch.targets
-    masked = token_cache.causal(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
+    batch = padding.pad_sequences([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
+    targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
+    masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
     return [torch.from_numpy(array) for array in (batch.tokens, targets, masked)]
 
 

@@ -17,8 +17,8 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_name
-from pipeline_assets.corpus.scoring.made_model import write_made_model
-from pipeline_assets.corpus.scoring.recipe import device_here
+from pipeline_assets.corpus.scoring.recipe import detect_device
+from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_pools
@@ -39,7 +39,7 @@ def smoke(
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     if score:
-        device_here()  # without torch it refuses, before anything is built
+        detect_device()  # without torch it refuses, before anything is built
     log_to_stderr()
     write_inputs(out_dir, "nemotron")
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
@@ -73,8 +73,8 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
 
 def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
     """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
-    write_made_model(root / "models" / "made")
-    write_made_model(root / "models" / "other", seed=1)  # to be held against it
+    write_toy_model(root / "models" / "made")
+    write_toy_model(root / "models" / "other", seed=1)  # to be held against it
     hub, publish = run.require_hub("pools"), published.publish
     assert publish is not None
     repos = [str(publish.recipe_content(dataset_key(one.dataset))["repo"]) for one in published.datasets]

@@ -28,7 +28,8 @@ from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
+from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.section import RecipeError
@@ -70,7 +71,7 @@ class NemotronRecipe(Recipe):
         """As `Recipe.remarks`."""
         yield from super().warnings()
         yield from sections.recipe_warnings(self.datasets, self.rows, self.publish)
-        if self.scoring is not None and self.scoring.batch_tokens < FEWEST_BATCH_TOKENS:
+        if self.scoring is not None and self.scoring.batch_tokens < MIN_BATCH_TOKENS:
             yield f"scoring.batch_tokens is {self.scoring.batch_tokens}: it counts tokens, not rows of a batch"
 
     def final_targets(self) -> list[Target]:

@@ -21,8 +21,10 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
-from pipeline_assets.corpus.parallel_text.pairs import PairSource, TranslationFile, canonical
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
+from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.pairs import canonical
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, input_folder
@@ -177,7 +179,7 @@ SAMPLE = Kind(
 
 
 def _encode(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.parallel_text.token_cache import write_cache
+    from pipeline_assets.corpus.parallel_text.encode import write_cache
 
     [sample], outside = job.upstream, job.target.external_inputs
     model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None

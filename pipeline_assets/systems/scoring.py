@@ -17,18 +17,15 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
-from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, SUBSETS_STAGE, ScoringRecipe, SubsetsRecipe
+from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
+from pipeline_assets.corpus.scoring.pool_selection import Selection, select_rows
+from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import Selection, score_split, scoring_here, select_rows
-from pipeline_assets.corpus.scoring.scores import (
-    SCORES_FILE,
-    ScoredSplit,
-    preview_rows,
-    rows_have_scores,
-    scores_are_stable,
-)
+from pipeline_assets.corpus.scoring.score_split import run_locally, score_split
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, rows_have_scores, scores_are_stable
+from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -94,10 +91,10 @@ def _score(job: Job) -> BuildResult:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
             locks = job.staging.path(f"{WORK}/gpus")
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
-            run_stage = scoring_here(scorer, run.settings)
+            run_stage = run_locally(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
-        launcher = opened.enter_context(run.remote_launcher.at(work, job.staging))
+        launcher = opened.enter_context(run.remote_launcher.open_launcher(work, job.staging))
         run_stage = functools.partial(adopt_finished_shards, settings=run.settings, run_missing=launcher.run)
         result = score_split(job.staging, files, selection, name, name, recipe, run_stage)
         return replace(result, provenance={**result.provenance, **launcher.provenance()})
@@ -119,12 +116,12 @@ def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: 
     return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
 
 
-def _files_of_hub(target: Target, run: Run) -> FilesOfHub | None:
+def _files_of_hub(target: Target, run: Run) -> HubFileSet | None:
     """Which files of a hub were pinned; None of what lies here."""
     if target.kind not in (_RAW, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
-    return FilesOfHub(name, revision, {file.path: file for file in files})
+    return HubFileSet(name, revision, {file.path: file for file in files})
 
 
 @contextlib.contextmanager

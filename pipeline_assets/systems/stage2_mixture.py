@@ -25,8 +25,19 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.shards import mixture_views
-from pipeline_assets.corpus.shards import shard_corpus as sharding
+from pipeline_assets.corpus.shards import mixture_figures, source_notes
+from pipeline_assets.corpus.shards.recipe import (
+    INVENTORY_STAGE,
+    SEGMENTS_STAGE,
+    SHARDS_STAGE,
+    ExternalTokenizer,
+    SegmentsRecipe,
+    ShardsRecipe,
+    ShardsSection,
+    Source,
+    TrainedTokenizer,
+    check_licences,
+)
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LossLimit
@@ -54,20 +65,18 @@ class Stage2Recipe(Recipe):
 
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
-    sources: Annotated[tuple[sharding.Source, ...], pydantic.Field(strict=False)] = ()
-    tokenizer: (
-        Annotated[sharding.TrainedTokenizer | sharding.ExternalTokenizer, pydantic.Field(discriminator="kind")] | None
-    ) = None
+    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
+    tokenizer: Annotated[TrainedTokenizer | ExternalTokenizer, pydantic.Field(discriminator="kind")] | None = None
     dedup: DedupRecipe | None = None
-    shards: sharding.ShardsSection | None = None
+    shards: ShardsSection | None = None
     mixture: Name | None = None
-    segments: sharding.SegmentsRecipe | None = None
+    segments: SegmentsRecipe | None = None
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
-        yield from sharding.check_licences(values)
+        yield from check_licences(values)
         for section in ("tokenizer", "shards"):
             yield from check_recipe_weights(values, (section, "sources"), names, of_all=False)
         if root is not None:
@@ -93,7 +102,7 @@ class Stage2Recipe(Recipe):
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, sharding.TrainedTokenizer) else []
+        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
         goals += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -110,7 +119,7 @@ class Stage2Recipe(Recipe):
             goals.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return goals
 
-    def _raw_corpus(self, source: sharding.Source) -> Target:
+    def _raw_corpus(self, source: Source) -> Target:
         if isinstance(source, source_kinds.HubSource):
             raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
         else:
@@ -120,14 +129,14 @@ class Stage2Recipe(Recipe):
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _kept(self, source: sharding.Source) -> Target:
+    def _kept(self, source: Source) -> Target:
         raw_corpus = self._raw_corpus(source)
         if source.filters == FilterRecipe():
             return raw_corpus
         content = {"filters": source.filters.content(), "refuse_licences": []}
         return FILTERED.target(self.name, content, [raw_corpus], partition=source.source)
 
-    def _trained(self, section: sharding.TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+    def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         demand = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
@@ -138,7 +147,7 @@ class Stage2Recipe(Recipe):
     def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, given = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
-        if isinstance(self.tokenizer, sharding.ExternalTokenizer):
+        if isinstance(self.tokenizer, ExternalTokenizer):
             given["tokenizer"] = self.tokenizer.file().content()
             given["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
@@ -155,7 +164,7 @@ class Stage2Recipe(Recipe):
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             trained_tokenizer.check_trainer()
-        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, sharding.ExternalTokenizer):
+        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -183,7 +192,7 @@ RAW = replace(stage_a.RAW, name="stage2/raw")
 def _take_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_kinds.parse_source(job.recipe), job.upstream, job.run
     hub = run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None
-    return mixture_views.with_source_notes(
+    return source_notes.add_source_notes(
         job.staging, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
     )
 
@@ -210,7 +219,7 @@ RAW_CORPUS = Kind(
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    labels=(mixture_views.README,),
+    labels=(source_notes.README,),
     checks=(
         FILES,
         LEDGER,
@@ -282,7 +291,7 @@ def _shard(job: Job) -> BuildResult:
     shards = [shard for shard in found if shard.source == name]
     content = _adopt_earlier(job, shards, tokenizer)
     if content is None:
-        recipe = sharding.ShardsRecipe.from_content(job.recipe["shards"])
+        recipe = ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
 
@@ -310,14 +319,14 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
 
 TOKEN_SHARDS = Kind(
     "stage2/token_shards",
-    sharding.SHARDS_STAGE,
+    SHARDS_STAGE,
     file_builder(_shard),
     """Token ids of a corpus as NumPy files of rows of one length, and what tells where each token is from.
 
     Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
     formats=frozenset({"numpy"}),
     rows=TokenShardRows,
-    preview=mixture_views.preview_token_shards,
+    preview=mixture_figures.preview_token_shards,
     external_inputs=tokenizer_path,
     checks=(FILES, LEDGER, context_check(unknown_tokens_within_limit)),
 )
@@ -331,28 +340,28 @@ def _take_inventory(job: Job) -> BuildResult:
 
 INVENTORY = Kind(
     "stage2/inventory",
-    sharding.INVENTORY_STAGE,
+    INVENTORY_STAGE,
     file_builder(_take_inventory),
     """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
 
     Waits until all shards are there.""",
-    preview=mixture_views.preview_inventory,
-    after_build=mixture_views.write_mixture_figures,
+    preview=mixture_figures.preview_inventory,
+    after_build=mixture_figures.write_mixture_figures,
 )
 
 
 def _cut(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.segments import build_segments
 
-    return build_segments(job.staging, job.upstream_by_name(), sharding.SegmentsRecipe.from_content(job.recipe))
+    return build_segments(job.staging, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
 
 
 SEGMENTS = Kind(
     "stage2/continual_segments",
-    sharding.SEGMENTS_STAGE,
+    SEGMENTS_STAGE,
     file_builder(_cut),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
-    preview=mixture_views.preview_segments,
+    preview=mixture_figures.preview_segments,
 )
 RECIPE = Stage2Recipe
 KINDS = (RAW, RAW_CORPUS, FILTERED, DEDUPLICATED, TOKENIZER, TOKEN_SHARDS, INVENTORY, SEGMENTS)

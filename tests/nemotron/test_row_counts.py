@@ -7,7 +7,7 @@ from answers import Corpusmill
 
 from pipeline_assets.corpus.nemotron.row_checks import texts_parse
 from pipeline_assets.spine.artifact import open_artifact
-from resources.store import artifact_metadata
+from resources.artifact_metadata import artifact_metadata
 
 QUESTION = {"role": "user", "content": "inside \boxed{}?", "name": "ann"}
 ANSWER = {"role": "assistant", "content": "<think>Count.</think>4", "audio": {"id": 1}}

@@ -16,8 +16,9 @@ from pipeline_assets.build.rows.store import Line, Source
 from pipeline_assets.build.rows.trace import open_rows, trace_row
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
-from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, ScoredSplit
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE
+from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact

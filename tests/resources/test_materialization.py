@@ -1,6 +1,6 @@
 """What the UI shows of an artifact."""
 
-from resources.store import preview_table
+from resources.artifact_metadata import preview_table
 
 
 def test_what_a_document_says_is_shown_as_text() -> None:

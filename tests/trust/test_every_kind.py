@@ -11,7 +11,7 @@ from healing_set import contents_of, verify
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.fork_server import StartMethod
@@ -26,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     pytest.importorskip("torch", reason="torch is not installed")
     with open_sources() as sources, forked_here():
-        write_made_model(sources.model)
+        write_toy_model(sources.model)
         run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, publishes=False)
         targets: Targets = {}
         recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)

@@ -23,9 +23,10 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment,
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
 from pipeline_assets.corpus.packing.plan_files import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
+from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, load_model, open_cache
+from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, open_cache
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer

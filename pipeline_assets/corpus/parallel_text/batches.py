@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, Padded, causal, open_cache, without_source
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache
 from pipeline_assets.spine.errors import InputError
 
 
@@ -87,9 +88,11 @@ def numpy_batches(
         raise InputError("its pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split is {split!r}, batch {batch}: give one of {', '.join(SPLITS)}, and 1 or more")
-    arrays = Padded(*(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in Padded._fields))
+    arrays = PaddedBatch(
+        *(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in PaddedBatch._fields)
+    )
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):
-        rows = Padded(*(array[order[first : first + batch]] for array in arrays))
-        targets = without_source(rows, cache.meta.eos_id) if ignore_source else rows.targets
-        yield {"tokens": rows.tokens, "targets": targets, "attn_mask": causal(rows.attn_mask)}
+        rows = PaddedBatch(*(array[order[first : first + batch]] for array in arrays))
+        targets = mask_source(rows, cache.meta.eos_id) if ignore_source else rows.targets
+        yield {"tokens": rows.tokens, "targets": targets, "attn_mask": causal_mask(rows.attn_mask)}

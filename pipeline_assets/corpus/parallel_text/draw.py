@@ -13,7 +13,8 @@ import msgspec
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, TranslationFile, canonical, pair_uid, read_pairs
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical, pair_uid
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import format_row
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
@@ -30,7 +31,7 @@ _SETTINGS = RunSettings()
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawResult:
     """The pairs that a pass drew, and the fates of all rows."""
 
     pairs: Sequence[Pair]
@@ -38,7 +39,9 @@ class Drawn:
     rejects: Sequence[Reject]
 
 
-def draw(files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS) -> Drawn:
+def draw(
+    files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS
+) -> DrawResult:
     """Draw pairs from the rows of files, read in their order: another order gives another sample.
 
     A duplicate of a pair in the reservoir counts as though it had never come, so the next row has its turn.
@@ -76,7 +79,7 @@ def draw(files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings
     if not_drawn := rows - len(reservoir.items) - dropped.total() - len(rejects):
         dropped["not_drawn"] = not_drawn
     ledger = Ledger(rows, len(reservoir.items), dict(sorted(dropped.items())), dict(sorted(rejected.items())))
-    return Drawn(reservoir.items, ledger, rejects)
+    return DrawResult(reservoir.items, ledger, rejects)
 
 
 def write_sample(
@@ -149,7 +152,11 @@ def materialize(
 
 
 def _describe(
-    drawn: Drawn, recipe: sample.SampleRecipe, source: sample.SampleSource, sampled_at: datetime.datetime, where: Path
+    drawn: DrawResult,
+    recipe: sample.SampleRecipe,
+    source: sample.SampleSource,
+    sampled_at: datetime.datetime,
+    where: Path,
 ) -> tuple[bytes, sample.SampleMeta]:
     """Return manifest.jsonl and MANIFEST.meta.json of a draw.
 

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Sides, Split, canonical
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
+from pipeline_assets.corpus.parallel_text.translation_files import Sides
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
@@ -118,7 +119,7 @@ class SampleRecipe(RecipeSection):
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
         src, tgt = canonical(row.src), canonical(row.tgt)
-        if self.filters is not None and (reason := self.filters.refuses(src, tgt)):
+        if self.filters is not None and (reason := self.filters.rejection_reason(src, tgt)):
             return reason
         if self.weight is None:
             return 1.0

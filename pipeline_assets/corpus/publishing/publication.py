@@ -28,7 +28,7 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
 from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.token_rows import TOKENS
+from pipeline_assets.corpus.scoring.subset_tokens import TOKENS
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME

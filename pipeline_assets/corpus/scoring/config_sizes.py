@@ -26,7 +26,7 @@ _MOST_EXPERTS = 10_000  # of a layer; the largest models have less than 1,000
 
 
 @contextmanager
-def refusing(what: str, folder: Path, fix: str) -> Iterator[None]:
+def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
     """Raise InputError for any error that a library raises over a model's files.
 
     Libraries raise errors of any class, for any odd value.
@@ -46,7 +46,7 @@ def check_config_sizes(folder: Path) -> None:
     Raises:
         InputError: the config is not a mapping; a size is below 1; there are more layers than tensors.
     """
-    with refusing("its config can't be read", folder, "give the whole model"):
+    with wrap_library_errors("its config can't be read", folder, "give the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
             raise ValueError("it is no JSON mapping")
@@ -82,6 +82,9 @@ def _count_tensors(folder: Path) -> int:
     count = 0
     for path in folder.rglob("*.safetensors"):
         fix = "fetch or copy the model again"
-        with refusing("its weights are cut short or damaged", folder, fix), safe_open(path, "numpy") as weights:
+        with (
+            wrap_library_errors("its weights are cut short or damaged", folder, fix),
+            safe_open(path, "numpy") as weights,
+        ):
             count += len(weights.keys())
     return count

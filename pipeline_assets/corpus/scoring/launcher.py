@@ -30,7 +30,7 @@ class ScoreJob:
 
 
 @dataclass(frozen=True)
-class FilesOfHub:
+class HubFileSet:
     """Files of a dataset or a model of a hub at a commit, by the names that users know them by."""
 
     name: str
@@ -52,8 +52,8 @@ class ScoreWork:
 
     split: str
     recipe: ScoringRecipe
-    pools: FilesOfHub | None
-    model: FilesOfHub | None
+    pools: HubFileSet | None
+    model: HubFileSet | None
     model_digest: str
     rows: int
     text_bytes: int
@@ -72,14 +72,14 @@ class Launcher(Protocol):
 class RemoteLauncherFactory(Protocol):
     """Where score shards run if not here."""
 
-    def words(self, works: Sequence[ScoreWork]) -> Iterator[str]:
+    def describe_costs(self, works: Sequence[ScoreWork]) -> Iterator[str]:
         """Lines on what splits would take.
 
         Raises:
             UsageError: in the end, as `at`.
         """
 
-    def at(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
+    def open_launcher(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
         """Its launcher for a split, whose results are put into a folder.
 
         Raises:

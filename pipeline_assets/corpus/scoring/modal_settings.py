@@ -73,18 +73,18 @@ class ModalSettings(pydantic.BaseModel):
         if f"{_PREFIX}KERNELS" in variables:
             fix = f"unset it, and for quantised weights set {bare('scoring.dequantise')}"
             raise UsageError("no kernels are fetched from a hub any more", f"{_PREFIX}KERNELS", fix)
-        known = [*map(variable, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
+        known = [*map(variable_name, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
         unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
         if unknown:
             nearest = difflib.get_close_matches(unknown[0], known, n=1) or known[:1]
             raise UsageError("there is no such setting", unknown[0], f"did you mean {nearest[0]}?")
-        said = {name: value for name in cls.model_fields if (value := variables.get(variable(name)))}
+        said = {name: value for name in cls.model_fields if (value := variables.get(variable_name(name)))}
         try:
             return cls.model_validate({**said, **{name: value for name, value in given.items() if value is not None}})
         except pydantic.ValidationError as error:
             first = error.errors()[0]
             what = f"it is {first['input']!r}: {first['msg'].lower()}"
-            raise UsageError(what, variable(str(first["loc"][0])), "correct it") from None
+            raise UsageError(what, variable_name(str(first["loc"][0])), "correct it") from None
 
     @property
     def volumes(self) -> tuple[str, str]:
@@ -99,18 +99,18 @@ class ModalSettings(pydantic.BaseModel):
         hourly = self.cpu * self.cpu_price + self.memory_gib * self.memory_price + gpus * gpu_price
         return seconds / 3600 * hourly * self.region_factor
 
-    def words(self, tokens: int, shards: int) -> str:
+    def describe_estimate(self, tokens: int, shards: int) -> str:
         """What scoring is thought to take, without starting containers and loading models."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
-        price = variable("cpu_price" if self.gpu == NO_GPU else "gpu_price")
+        price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
         return (
             f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of "
             f"{'CPUs' if self.gpu == NO_GPU else self.gpu}, "
             + (f"cost unknown: {price} says the price" if cost is None else f"cost about {money(cost)}")
         )
 
-    def rates(self) -> str:
+    def describe_rates(self) -> str:
         """What these words go by."""
         read = f", prices of {self.prices_read}" if self.prices_read else ""
         said = self.model_dump(mode="json", exclude_defaults=True).items()
@@ -136,15 +136,15 @@ class ModalSettings(pydantic.BaseModel):
             option = f"--{name.replace('_', '-')}"
             exceeded = f"{option} is {money(limit)}"
             if cost is None:
-                price = variable("cpu_price" if self.gpu == NO_GPU else "gpu_price")
+                price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
                 return UsageError(f"the cost is unknown, and {exceeded}", split, f"set {price}")
             subject = "this split and those before it" if before else "it"
-            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable(name)})"
+            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable_name(name)})"
             return UsageError(f"{subject} would cost about {money(before + cost)}, and {exceeded}", split, fix)
         most = min(_MOST_LOST_S, self.timeout_s / _SPARE)
         if of_shard > most:
             what = f"a shard is thought to take {of_shard:,.0f} s, and may take {most:,.0f} s"
-            why = "a call that is cut off loses it" if most == _MOST_LOST_S else f"{variable('timeout_s')} ends it"
+            why = "a call that is cut off loses it" if most == _MOST_LOST_S else f"{variable_name('timeout_s')} ends it"
             fewer = f"{bare('scoring.shard_rows')} to {max(int(rows * most / seconds), 1)} or less"
             return UsageError(f"{what}, since {why}", split, f"set {fewer}")
         return None
@@ -155,9 +155,9 @@ def money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """That holds a setting."""
     return _PREFIX + name.upper()
 
 
-VARIABLES = tuple(map(variable, ModalSettings.model_fields))
+VARIABLES = tuple(map(variable_name, ModalSettings.model_fields))

@@ -84,7 +84,8 @@ class LanguageModel:
 
     Attributes:
         is_packed: whether rows lie one behind the other, without padding; else a batch is padded at its end.
-        is_alone: whether a batch is one row, since positions would go by the longest (RoPE of the type `longrope`).
+        single_row_batches: whether each batch is one row, because positions depend on the longest row (RoPE type
+            `longrope`).
         max_tokens: of a row; None where the model's config doesn't say.
         facts: what is recorded of it: architecture, attention, experts, precision.
     """
@@ -92,7 +93,7 @@ class LanguageModel:
     network: Any
     head: LmHead
     is_packed: bool
-    is_alone: bool
+    single_row_batches: bool
     max_tokens: int | None
     facts: Mapping[str, Any]
 
@@ -145,7 +146,7 @@ class RowNll:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoringResult:
     """The NLL of each row, in the order of the rows, and how many batches didn't fit into memory and were halved."""
 
     rows: list[RowNll]
@@ -155,7 +156,7 @@ class Scored:
 @torch.inference_mode()
 def score_rows(
     model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
-) -> Scored:
+) -> ScoringResult:
     """The NLL of each row.
 
     A batch that doesn't fit into the device's memory is halved, as often as needed.
@@ -165,7 +166,7 @@ def score_rows(
         batch_rows: of a batch at most; None for any number.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
-    batch_rows = 1 if model.is_alone else batch_rows
+    batch_rows = 1 if model.single_row_batches else batch_rows
     waiting = plan_batches(lengths, batch_tokens, batch_rows, is_packed=model.is_packed)[::-1]
     found: list[RowNll | None] = [None] * len(rows)
     number = halved = 0
@@ -185,7 +186,7 @@ def score_rows(
         for row, nll_sum in zip(batch, sums, strict=True):
             found[row] = RowNll(nll_sum, number, len(batch), tokens)
         number += 1
-    return Scored([one for one in found if one is not None], halved)
+    return ScoringResult([one for one in found if one is not None], halved)
 
 
 def _sums(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:

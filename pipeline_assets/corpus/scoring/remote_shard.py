@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
@@ -30,7 +30,7 @@ _OF_A_SPLIT = {"max_rows", "shard_rows", "rescored"}  # keys that choose rows, a
 _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
 
-def files_request(files: FilesOfHub) -> Request:
+def files_request(files: HubFileSet) -> Request:
     """Files that are to be fetched."""
     listed = [[file.path, file.size, file.digest] for file in files.files.values()]
     return {"name": files.name, "revision": files.revision, "files": listed}

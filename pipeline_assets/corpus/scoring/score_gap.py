@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.scoring.scores import ScoredSplit
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 
 _STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
 _DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
-from pipeline_assets.corpus.scoring.scores import ScoredSplit
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings

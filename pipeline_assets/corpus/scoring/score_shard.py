@@ -20,7 +20,8 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.scores import SCORES, pool_rows
+from pipeline_assets.corpus.scoring.scored_split import pool_rows
+from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ class Scorer:
 
 
 @functools.cache
-def own_gpu(folder: Path) -> int:
+def claim_gpu(folder: Path) -> int:
     """Claim a GPU for the life of this process; return the number of the first that no other process has claimed.
 
     Claims are those of one build, by locks in its folder: another one has the same GPUs, evenly too. The number is 0 if
@@ -99,7 +100,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
         raise not_installed(error, "scoring") from None
     recipe, locks = scorer.recipe, scorer.gpu_locks
     if recipe.device == "cuda" and torch.cuda.is_available():
-        torch.cuda.set_device(0 if recipe.spreads or locks is None else own_gpu(locks))
+        torch.cuda.set_device(0 if recipe.spreads or locks is None else claim_gpu(locks))
     model, tokens = load_model(scorer.folder, recipe), load_pinned_tokenizer(scorer).vocabulary_size
     words = model.network.get_input_embeddings().weight.shape[0]
     if tokens > words:

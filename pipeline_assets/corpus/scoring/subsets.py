@@ -23,9 +23,11 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, matching_rows
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, near_a_boundary, selection_order
-from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
-from pipeline_assets.corpus.scoring.token_rows import TokenLoss, write_token_files
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, selection_order
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
+from pipeline_assets.corpus.scoring.subset_tokens import TokenLoss, write_token_files
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
@@ -76,7 +78,7 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(building, settings, [file.stat().st_size for file in pools])
     asked = _ScoredRows(splits, recipe)
-    chosen = choose(asked.candidates, asked.turn, asked.domains, recipe.ordered, disjoint=recipe.disjoint)
+    chosen = choose_rows(asked.candidates, asked.turn, asked.domains, recipe.ordered, disjoint=recipe.disjoint)
     files = _write(building, asked, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
     tokens = write_token_files(building, files, tokenizer, loss, settings) if recipe.tokens else []

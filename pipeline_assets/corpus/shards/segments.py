@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.shards.mixture_views import SEGMENTS_JSON
-from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
-from pipeline_assets.corpus.shards.shard_corpus import SegmentSection, SegmentsRecipe
+from pipeline_assets.corpus.shards.mixture_figures import SEGMENTS_JSON
+from pipeline_assets.corpus.shards.reader import MixtureReader, check_compatible
+from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -48,14 +48,14 @@ class Segment(msgspec.Struct, frozen=True):
 
     Attributes:
         start, stop: its tokens in the whole training, `stop` excluded.
-        asked_tokens: before they were rounded down.
+        requested_tokens: before they were rounded down.
         sha256: of `corpora`, as canonical JSON.
     """
 
     name: str
     start: int
     stop: int
-    asked_tokens: int
+    requested_tokens: int = msgspec.field(name="asked_tokens")
     corpora: dict[str, CorpusRows]
     sha256: str
 
@@ -86,7 +86,7 @@ def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe
     """
     opened = {name: open_shards(corpus.folder, corpus.manifest.digest) for name, corpus in sorted(corpora.items())}
     try:
-        refuse_unlike(opened)
+        check_compatible(opened)
     except ValueError as error:
         raise UsageError(str(error), _WHERE, "give corpora that were sharded alike") from None
     seq_len = next(iter(opened.values())).seq_len
@@ -112,7 +112,7 @@ def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe
     return BuildResult(
         files=[replace(building.write(SEGMENTS_JSON, data), rows=len(segments))],
         counts={"segments": len(segments), "tokens": stop, "unused_tokens": left},
-        decisions={"rounded_down_tokens": {one.name: one.asked_tokens - one.tokens for one in segments}},
+        decisions={"rounded_down_tokens": {one.name: one.requested_tokens - one.tokens for one in segments}},
     )
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.shards.mixture_views import MIXTURES
+from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Sha256
 from pipeline_assets.corpus.weights import Weights

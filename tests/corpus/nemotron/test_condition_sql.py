@@ -23,7 +23,7 @@ import yaml
 
 from pipeline_assets.corpus.nemotron.condition_sql import functions, read_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe, parse_condition
-from pipeline_assets.corpus.scoring.recipe import SubsetRule
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of pairs_data
 from pairs_data import SOURCE, real_or_made_rows, translation_lines
 
 from pipeline_assets.corpus.parallel_text.draw import materialize
-from pipeline_assets.corpus.parallel_text.token_cache import encode
+from pipeline_assets.corpus.parallel_text.encode import encode
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from samples import sample
 
-from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import SampleSource
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 
 SOURCE = SampleSource(dataset="wmt/wmt14", revision="a" * 40, splits=("train", "validation"))
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)

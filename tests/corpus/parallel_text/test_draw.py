@@ -17,13 +17,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
-from pipeline_assets.corpus.parallel_text.pairs import (
-    Languages,
-    Pair,
-    TranslationFile,
-    canonical,
-    pair_uid,
-)
+from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST_META,
     Sample,
@@ -32,6 +26,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
     assign_splits,
     read_sample,
 )
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.opening import open_staging_dir

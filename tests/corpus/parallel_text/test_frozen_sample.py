@@ -9,8 +9,8 @@ from pairs_data import SOURCE, made_row, translation_lines
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.draw import materialize
-from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import read_sample
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 

@@ -21,8 +21,9 @@ from refusals import refusal
 from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
 from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.encode import encode
+from pipeline_assets.corpus.parallel_text.padding import IGNORED, mask_source, pad_sequences
 from pipeline_assets.corpus.parallel_text.sample import read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, encode, padded, without_source
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,9 @@ def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
         for batch in PairLoader(train, Order(batch=8), seq_len=seq_len, ignore_source=True):
             places = batch["places"].tolist()
             longest = int(train.lengths[places].max()) - 1
-            expected = padded([train[place]["ids"].numpy() for place in places], seq_len or longest, pad)
+            expected = pad_sequences([train[place]["ids"].numpy() for place in places], seq_len or longest, pad)
             assert (batch["tokens"].numpy() == expected.tokens).all()
-            assert (batch["targets"].numpy() == without_source(expected, eos)).all()
+            assert (batch["targets"].numpy() == mask_source(expected, eos)).all()
             assert batch["attn_mask"].shape == (len(places), seq_len or longest, seq_len or longest)
             assert batch["attn_mask"].dtype == torch.bool
 

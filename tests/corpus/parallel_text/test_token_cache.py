@@ -12,19 +12,12 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.batches import numpy_batches
+from pipeline_assets.corpus.parallel_text.encode import encode, write_cache
+from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal_mask, cut_lengths, mask_source, pad_sequences
 from pipeline_assets.corpus.parallel_text.pairs import canonical
 from pipeline_assets.corpus.parallel_text.sample import read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import (
-    IGNORED,
-    EncodeRecipe,
-    causal,
-    cut_lengths,
-    encode,
-    open_cache,
-    padded,
-    without_source,
-    write_cache,
-)
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.spine.opening import open_staging_dir
 
 SPLITS = ("train", "val", "test")
@@ -56,12 +49,12 @@ def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path
 
     assert meta.sha256 == hashlib.sha256((cache / "spm.model").read_bytes()).hexdigest()
     assert meta.manifest_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
-    assert (meta.vocab_size_asked, meta.vocab_size % 100, meta.byte_fallback) == (8000, 0, True)
+    assert (meta.requested_vocab_size, meta.vocab_size % 100, meta.byte_fallback) == (8000, 0, True)
     assert 500 <= meta.vocab_size < 3000
     assert 0.99 < float(meta.char_coverage) <= 1 or "☃" not in text
     assert (meta.pairs, meta.truncated) == ({"train": 96, "val": 12, "test": 12}, {"train": 0, "val": 0, "test": 0})
     assert meta.experiment_id != of_fixed.experiment_id
-    assert (of_fixed.sha256, of_fixed.vocab_size_asked, of_fixed.seq_len) == (meta.sha256, None, 48)
+    assert (of_fixed.sha256, of_fixed.requested_vocab_size, of_fixed.seq_len) == (meta.sha256, None, 48)
 
 
 def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp_path: Path) -> None:
@@ -104,7 +97,7 @@ def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) 
             assert ids[:-1].tolist() == whole.row(row, side)[: len(ids) - 1].tolist()
     for split in SPLITS:
         tokens, targets, mask = (np.load(fixed / split / f"{name}.npy") for name in ("tokens", "targets", "attn_mask"))
-        expected = padded([cut.row(row, "pair") for row in cut.rows(split)], 48, cut.meta.pad_id)
+        expected = pad_sequences([cut.row(row, "pair") for row in cut.rows(split)], 48, cut.meta.pad_id)
         assert tokens.shape == (len(cut.rows(split)), 48)
         assert (tokens == expected.tokens).all()
         assert (targets == expected.targets).all()
@@ -112,18 +105,18 @@ def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) 
 
 
 def test_targets_are_the_next_tokens_and_the_source_side_can_be_left_out() -> None:
-    end, batch = 2, padded([np.array([5, 6, 2, 7, 8, 2]), np.array([9, 2, 4, 2])], 6, 0)
+    end, batch = 2, pad_sequences([np.array([5, 6, 2, 7, 8, 2]), np.array([9, 2, 4, 2])], 6, 0)
 
     assert batch.tokens.tolist() == [[5, 6, 2, 7, 8, 0], [9, 2, 4, 0, 0, 0]]
     assert batch.targets.tolist() == [[6, 2, 7, 8, 2, IGNORED], [2, 4, 2, *[IGNORED] * 3]]
-    assert without_source(batch, end).tolist() == [
+    assert mask_source(batch, end).tolist() == [
         [IGNORED, IGNORED, 7, 8, 2, IGNORED],
         [IGNORED, 4, 2, *[IGNORED] * 3],
     ]
 
 
 def test_masks_block_the_future_and_padding() -> None:
-    mask = causal(padded([np.array([5, 6, 2, 7]), np.array([9, 2])], 4, 0).attn_mask)
+    mask = causal_mask(pad_sequences([np.array([5, 6, 2, 7]), np.array([9, 2])], 4, 0).attn_mask)
 
     assert mask[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0]]
     assert mask[1].astype(int).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]

@@ -63,5 +63,5 @@ def work(tmp_path: Path) -> ScoreWork:
 def launcher(loopback: "ModalOnLoopback", work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
     from resources.modal_launcher import ModalLauncherFactory
 
-    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         yield launcher

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES
 
 Row = dict[str, Any]
 POOL = pa.schema([("id", pa.string()), ("meta_domain", pa.string()), ("meta_correctness", pa.float64())])

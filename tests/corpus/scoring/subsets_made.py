@@ -12,8 +12,9 @@ from rows_made import called, encoder, normalised
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
-from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit, percentiles
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES, percentiles
+from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings

@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model
 
 from pipeline_assets.corpus.scoring import load_model as loading
-from pipeline_assets.corpus.scoring.load_model import BY_ROWS, check_quantisation, load_model
+from pipeline_assets.corpus.scoring.load_model import check_quantisation, load_model
 from pipeline_assets.corpus.scoring.nll import score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.row_attention import BY_ROWS
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -141,7 +142,7 @@ def test_positions_that_go_by_the_longest_row_are_each_rows_own(tmp_path: Path) 
     found = score_rows(model, rows, 4096).rows
     assert [one.nll_sum for one in found] == pytest.approx(asked, rel=1e-4)
     assert {one.batch_rows for one in found} == {1}
-    together = replace(model, is_alone=False)
+    together = replace(model, single_row_batches=False)
     assert score_rows(together, rows, 4096).rows[0].nll_sum != pytest.approx(asked[0], rel=1e-4)
 
 

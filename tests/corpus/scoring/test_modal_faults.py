@@ -31,7 +31,9 @@ def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
 def open_launcher(
     work: ScoreWork, folder: StagingView, place: ModalLauncherFactory | None = None, **settings: object
 ) -> None:
-    with (place or ModalLauncherFactory(ModalSettings.model_validate({"gpu": "none", **settings}))).at(work, folder):
+    with (place or ModalLauncherFactory(ModalSettings.model_validate({"gpu": "none", **settings}))).open_launcher(
+        work, folder
+    ):
         pass
 
 
@@ -103,7 +105,7 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
     splits = [of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b"), of_cost(work, 3, "mine/c")]
 
     def plan(**limits: float) -> list[str]:
-        return list(ModalLauncherFactory(ModalSettings.model_validate({**PRICED, **limits})).words(splits))
+        return list(ModalLauncherFactory(ModalSettings.model_validate({**PRICED, **limits})).describe_costs(splits))
 
     assert len(plan(cost_limit=9.01, split_cost_limit=3.01)) == 5
     line = refusal(lambda: plan(cost_limit=8.99), UsageError)
@@ -122,7 +124,7 @@ def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
     for folder in folders:
         folder.mkdir()
 
-    with pytest.raises(InterruptedError), modal_place.at(first, StagingView(folders[0])):
+    with pytest.raises(InterruptedError), modal_place.open_launcher(first, StagingView(folders[0])):
         line = refusal(lambda: open_launcher(second, StagingView(folders[1]), modal_place), UsageError)
         raise InterruptedError
 
@@ -134,7 +136,7 @@ def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
 def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: ScoreWork) -> None:
     on_gpu = replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
-    line = refusal(lambda: list(ModalLauncherFactory(ModalSettings(cost_limit=5)).words([on_gpu])), UsageError)
+    line = refusal(lambda: list(ModalLauncherFactory(ModalSettings(cost_limit=5)).describe_costs([on_gpu])), UsageError)
 
     assert line == "mine/train: the cost is unknown, and --cost-limit is 5.00; set CORPUSMILL_MODAL_GPU_PRICE"
 
@@ -150,11 +152,11 @@ def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s
     place = ModalLauncherFactory(ModalSettings(gpu="none", timeout_s=timeout_s))
     long = replace(work, text_bytes=4 * 17_000 * 480)
 
-    line = refusal(lambda: list(place.words([long])), UsageError)
+    line = refusal(lambda: list(place.describe_costs([long])), UsageError)
 
     assert line == f"mine/train: a shard is thought to take 480 s, and may take {words}"
     fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
-    assert len(list(place.words([fewer]))) == 2
+    assert len(list(place.describe_costs([fewer]))) == 2
 
 
 # While calls run
@@ -267,7 +269,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
 ) -> None:
     both = jobs_of(tmp_path, a=None, b=None)
     monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
-    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         loopback.fault("silent", 10_000)
         line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
     (loopback.folder / "faults" / "silent").unlink()
@@ -276,7 +278,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
 
     assert "Modal has not answered" in line
     assert calls_written(folder) == ["a", "b"]
-    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+    with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         assert len(list(launcher.run("score", both, folder))) == 2
     assert len(calls_of(loopback, tmp_path)) == 2
 

@@ -18,7 +18,7 @@ from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import nll
-from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.remote_shard import (
     Request,
@@ -81,9 +81,9 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
         yield Far(shard_request(work, job, None), folder / "files", folder / "scores", folder / "hub")
 
 
-def _listed(hub: HubFiles, name: str) -> FilesOfHub:
+def _listed(hub: HubFiles, name: str) -> HubFileSet:
     commit = hub.resolve(name)
-    return FilesOfHub(name, commit, {file.path: file for file in hub.list_files(name, commit)})
+    return HubFileSet(name, commit, {file.path: file for file in hub.list_files(name, commit)})
 
 
 @pytest.fixture

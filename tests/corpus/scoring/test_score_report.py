@@ -13,7 +13,7 @@ from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
-from pipeline_assets.corpus.scoring.scores import ScoredSplit
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 

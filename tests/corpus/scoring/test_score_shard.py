@@ -17,7 +17,7 @@ from tiny_tokenizer import save_tokenizer
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, load_pinned_model, own_gpu, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, claim_gpu, load_pinned_model, score_shard
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.stage import WHOLE
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -188,6 +188,6 @@ def test_each_process_claims_a_gpu_of_its_own_while_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    claims = [own_gpu.__wrapped__(tmp_path) for _ in range(3)]  # a lock is of an open file, so of each claim
+    claims = [claim_gpu.__wrapped__(tmp_path) for _ in range(3)]  # a lock is of an open file, so of each claim
 
     assert claims == [0, 1, 0]

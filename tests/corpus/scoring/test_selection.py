@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 from tiny_scoring import Row, rows_of, write_pool
 
-from pipeline_assets.corpus.scoring.score_split import Selection, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, select_rows
 
 
 def selected(folder: Path, files: dict[str, list[Row]], max_rows: int | None = None) -> Selection:

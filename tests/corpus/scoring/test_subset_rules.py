@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.spine.errors import UsageError
 
 

@@ -19,15 +19,9 @@ from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.recipe import (
-    SubsetRule,
-    SubsetsRecipe,
-    choose,
-    near_a_boundary,
-    select_rows,
-    selection_order,
-)
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_rows, selection_order
 from pipeline_assets.corpus.scoring.scores import percentiles
+from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
@@ -309,9 +303,9 @@ def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
     )
     domains, moved = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
 
-    chosen = choose(candidates, turn, domains, rules, disjoint=disjoint)
+    chosen = choose_rows(candidates, turn, domains, rules, disjoint=disjoint)
 
-    again = choose(candidates[moved], turn[moved], domains[moved], rules, disjoint=disjoint)
+    again = choose_rows(candidates[moved], turn[moved], domains[moved], rules, disjoint=disjoint)
     assert (again == chosen[moved]).all() and not (chosen & ~candidates).any()
     assert chosen.sum(axis=1).max() <= 1 or not disjoint
     for place, rule in enumerate(rules):

@@ -13,7 +13,7 @@ from rows_made import encoder
 from subsets_made import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
-from pipeline_assets.corpus.scoring.token_rows import ROWS
+from pipeline_assets.corpus.scoring.subset_tokens import ROWS
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError

@@ -9,7 +9,7 @@ from pathlib import Path
 from modal_loopback import ModalOnLoopback
 
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
+from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 
 
@@ -23,6 +23,6 @@ def modal_told() -> ModalOnLoopback:
 
 def work_told(told: Path) -> ScoreWork:
     """What jobs of `build_job` have in common that are told in a folder. No two folders have a score in common."""
-    files = FilesOfHub(str(told), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
+    files = HubFileSet(str(told), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
     digest = f"sha256:{hashlib.sha256(str(told).encode()).hexdigest()}"
     return ScoreWork("mine/train", ScoringRecipe(), files, files, digest, rows=10, text_bytes=1000)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
+from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
+from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact

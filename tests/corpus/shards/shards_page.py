@@ -6,8 +6,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
-from pipeline_assets.corpus.shards.mixture_views import preview_token_shards
-from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
+from pipeline_assets.corpus.shards.mixture_figures import preview_token_shards
+from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
+from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact

@@ -12,7 +12,7 @@ from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, sh
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.inventory import build_inventory, take_inventory
-from pipeline_assets.corpus.shards.shard_corpus import INVENTORY_STAGE
+from pipeline_assets.corpus.shards.recipe import INVENTORY_STAGE
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
-from pipeline_assets.corpus.shards.reader import mixture_order, weight_fractions
+from pipeline_assets.corpus.shards.mixture_order import mixture_order, weight_fractions
 from pipeline_assets.corpus.weights import largest_remainders
 
 PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)

@@ -16,7 +16,7 @@ from pipeline_assets.build.rows.source_row import AnyRow, FileRow
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.rows.trace import follow_document, open_rows, peek, preview, trace_id, trace_token
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.shards.shard_corpus import ShardsRecipe
+from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError

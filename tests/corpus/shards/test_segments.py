@@ -12,8 +12,8 @@ from refusals import refusal
 from shards_build import numbered_rows, seal_rows
 
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.shards.recipe import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.corpus.shards.segments import build_segments, open_segments
-from pipeline_assets.corpus.shards.shard_corpus import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256

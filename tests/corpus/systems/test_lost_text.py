@@ -21,15 +21,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.corpus.parallel_text.token_cache import encode
-from pipeline_assets.corpus.shards.mixture_views import preview_inventory
+from pipeline_assets.corpus.parallel_text.encode import encode
+from pipeline_assets.corpus.shards.mixture_figures import preview_inventory
 from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
-from resources.store import artifact_metadata
+from resources.artifact_metadata import artifact_metadata
 
 ENGLISH = [f"the {word} river runs by {word} stones to the sea" for word in ("old", "new", "cold", "wide", "slow")]
 CHINESE = [f"的一是不了人我在有他{character}" for character in "这为之大来"]

@@ -8,7 +8,7 @@ from pipeline_assets.spine.install_hints import not_installed
 _WIDTH = 16
 
 
-def write_made_model(folder: Path, seed: int = 0) -> Path:
+def write_toy_model(folder: Path, seed: int = 0) -> Path:
     """A tiny Llama over o200k Harmony, 13 MB, in a folder, to try scoring out: its scores mean nothing. The same bytes
     each time; one that is there is left as it is.
 

@@ -1,0 +1,130 @@
+"""Notes on a source: README, dataset card and licences."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pipeline_assets.corpus.document import LicensedText
+from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
+from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.readers.hub_configs import read_card
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.staging import StagingDir
+
+ANSWERS = {True: "yes", False: "no", None: "not known"}
+README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
+_SOURCE_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
+_NO_CARD = "The dataset has no card at this commit.\n"
+
+
+def add_source_notes(
+    building: StagingDir,
+    content: BuildResult,
+    source: HubSource | FileSource,
+    raw: Manifest,
+    licences: LicenceTable,
+    hub: HubFiles | None,
+) -> BuildResult:
+    """The rows of a source, with the files that the module names; `licences`, by tag, is one more of their counts.
+
+    Args:
+        content: what was made of the source, in the building folder.
+        raw: lists the source's files.
+        hub: None of files of this machine.
+    Raises:
+        InputError: from the hub.
+    """
+    documents, text_bytes = Counter[str](), Counter[str]()
+    for file in content.files:
+        if file.path.startswith(f"{SHARDS}/"):
+            for one in read_structs(building.path(file.path), LicensedText):
+                documents[one.license_tag] += 1
+                text_bytes[one.license_tag] += len(one.text.encode())
+    counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
+    files = [building.write(LICENSES, _licences(source.source, counted, licences).encode())]
+    if isinstance(source, HubSource) and hub is not None:
+        card = read_card(hub, source.dataset, source.revision) or _NO_CARD
+        files.append(building.write(CARD_COPY, card.encode()))
+    readme = building.write(README, _readme(source, raw, content, counted, licences).encode())
+    return replace(
+        content,
+        files=[*content.files, *files],
+        counts={**content.counts, "licences": counted},
+        labels=[*content.labels, readme],
+    )
+
+
+def _readme(
+    source: HubSource | FileSource,
+    raw: Manifest,
+    content: BuildResult,
+    counted: Mapping[str, Mapping[str, int]],
+    licences: LicenceTable,
+) -> str:
+    ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
+    if isinstance(source, HubSource):
+        facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
+    facts += [(name, said) for name in _SOURCE_KEYS if (said := _format_value(source.content().get(name)))]
+    files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
+    lines = [
+        f"# {plain(source.source)}",
+        "",
+        f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
+        f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
+        f"{redistribution(counted, licences)}",
+        "",
+        *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),
+        "",
+        "Written from the manifest beside it, which lists every file by its hash.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _format_value(value: Any) -> str:
+    """A value of a recipe in words, without what it leaves unsaid; empty where it says nothing."""
+    match value:
+        case dict():
+            return ", ".join(f"{name}: {said}" for name, one in value.items() if (said := _format_value(one)))
+        case list():
+            return ", ".join(map(_format_value, value))
+        case int():
+            return f"{value:,}"
+    return str(value or "")
+
+
+def _address(source: HubSource) -> str:
+    from huggingface_hub import constants  # the hub's client is loaded where a hub is read alone
+
+    return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
+
+
+def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
+    head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
+    rows = list[list[str | int]]()
+    for tag, counts in counted.items():
+        one = licences[tag] if tag in licences else licences["unknown"]
+        name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"
+        answers = [ANSWERS[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
+        rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
+    lines = [
+        f"# Licences of {plain(source)}",
+        "",
+        "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
+        "",
+        *markdown_table(head, rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
+    """Whether all text of these licences may be passed on, in a sentence."""
+    answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
+    if answers == {True}:
+        return "All of it may be passed on."
+    return "Some of it may not be passed on." if False in answers else "Of some it is not known if it may be passed on."

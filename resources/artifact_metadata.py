@@ -1,0 +1,117 @@
+"""Sealed artifacts as Dagster metadata."""
+
+import urllib.parse
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pyarrow.types import is_struct
+
+from pipeline_assets.build.figures import outcomes
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import preview, row_store_for
+from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
+from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import find_data_root
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+
+if TYPE_CHECKING:
+    pass  # which loads more than most runs need
+
+REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
+_COUNTS = (
+    *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
+    *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
+    *("unknown_channels", "control_characters", "stalled_calls"),
+)
+_IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
+
+
+def artifact_metadata(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
+    """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
+    manifest = artifact.manifest
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds = float(provenance.get("seconds", 0))
+    size = sum(file.bytes for part in [manifest, *artifact.members()] for file in part.storage)
+    values: dict[str, dg.MetadataValue] = {
+        "digest": dg.MetadataValue.text(manifest.digest),
+        "path": dg.MetadataValue.path(str(artifact.folder)),
+        "recipe_sha256": dg.MetadataValue.text(manifest.identity.to_json()["recipe_sha256"]),
+        "built": dg.MetadataValue.bool(not was_current),
+        "bytes": dg.MetadataValue.int(size),
+        "seconds": dg.MetadataValue.float(seconds),
+        "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
+    }
+    for name in _COUNTS:
+        if isinstance(counts.get(name), int):
+            values[name] = dg.MetadataValue.int(counts[name])
+        elif isinstance(counts.get(name), dict):
+            values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
+    for source, losses in (read_lost_text(manifest) or {}).items():
+        values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
+    store = row_store_for(artifact)
+    tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
+    if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
+        values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
+    text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
+    if text_bytes and not was_current:
+        values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
+    if manifest.identity.tokenizer is not None:
+        values["tokenizer"] = dg.MetadataValue.text(" ".join(map(str, manifest.identity.tokenizer.values())))
+    if command := provenance.get("command"):
+        values["command"] = dg.MetadataValue.text(command["typed"])
+    if published := provenance.get("published"):
+        values["published"] = dg.MetadataValue.url(published["url"])
+        values["commit"] = dg.MetadataValue.text(published["commit"])
+    values |= _costs(manifest) | _columns(store)
+    if "ledger" in counts:
+        ledger = manifest.identity.ledger
+        fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.fates())
+        table = [("in", ledger.rows_in), ("out", ledger.out), *fates]
+        lines = [{"rows": fate, "count": f"{count:,}"} for fate, count in table]
+        values["ledger"] = dg.MetadataValue.md(preview_table(lines))
+    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
+        root = find_data_root(artifact.folder)
+        place = artifact.folder.relative_to(root) if root is not None else artifact.folder
+        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
+    if rows := preview(artifact):
+        values["preview"] = dg.MetadataValue.md(preview_table(rows))
+    return values
+
+
+def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
+    """Names and types of the columns of rows of text; those inside a struct by their path."""
+    try:
+        shards = [] if store is None else store.table_shards()
+    except UsageError:  # its rows are no text
+        shards = []
+    columns = [
+        dg.TableColumn(".".join([*above, one.name]), str(one.type))
+        for field in (shards[0].schema if shards else ())
+        for above, one in ([([field.name], inner) for inner in field.type] if is_struct(field.type) else [([], field)])
+    ]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
+
+
+def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
+    """What the build took, as numbers that the UI plots over runs, and held against what was planned."""
+    values: dict[str, dg.MetadataValue] = {}
+    rows = []
+    for outcome in outcomes(manifest):
+        name, real, planned = outcome.figure, outcome.real, outcome.planned
+        if real is not None and name in _IN_MB:
+            values[_IN_MB[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        elif real is not None and name.endswith("_seconds"):
+            values[name] = dg.MetadataValue.float(float(real))
+        if planned is not None:
+            told = "" if real is None else f"{real:,}"
+            rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
+    if rows:
+        values["planned"] = dg.MetadataValue.md(preview_table(rows))
+    return values
+
+
+def preview_table(rows: list[dict[str, str]]) -> str:
+    """Rows of equal keys as a Markdown table; what they say is shown as text."""
+    return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))
