@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
-from pipeline_assets.corpus.filters.words import decode_longer, to_int64
+from pipeline_assets.corpus.filters.characters import decode_longer, to_int64
 
 BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64

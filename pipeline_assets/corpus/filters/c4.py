@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
-from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, text_batch
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import (
+from pipeline_assets.corpus.filters.characters import (
     CLOSER,
     LINE_FEED,
     SPACE,
     TERMINAL,
-    classes_of_characters,
+    character_classes,
     read_character,
     to_index,
     to_int64,
 )
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
+from pipeline_assets.corpus.filters.recipe import C4Recipe
+from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, text_batch
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Why a line is removed, in the order in which it is asked.
@@ -175,7 +175,7 @@ class C4Filter(Filter):
 
     def __init__(self, recipe: C4Recipe) -> None:
         self._recipe = recipe
-        self._of_code_point = classes_of_characters(recipe.terminal_punctuation or "")
+        self._of_code_point = character_classes(recipe.terminal_punctuation or "")
         self._rules = LineRules(
             recipe.terminal_punctuation is not None,
             recipe.min_words_per_line or 0,
@@ -224,7 +224,7 @@ class C4Filter(Filter):
 
     def _kept_lines(self, batch: Batch) -> KeptLines:
         every = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
-        inside = find_phrases(*batch, self._line_phrases, self._of_code_point, every, True).inside
+        inside = find_phrases(*batch, self._line_phrases, self._of_code_point, every, True).line_positions
         return _keep_lines(*batch, inside, self._rules)
 
 

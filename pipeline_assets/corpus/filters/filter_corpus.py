@@ -1,5 +1,6 @@
-"""The stage `filter`: Documents → those that are kept, and a line for each that is not. Where the recipe has `windows`,
-steps before it find the documents that repeat earlier ones.
+"""Stage `filter`, which splits a corpus into kept and dropped documents.
+
+If the recipe has `windows`, earlier steps find the documents that repeat others.
 """
 
 import functools
@@ -27,12 +28,10 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, run_task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # which loads compiled code
+    from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # loads compiled code
 
 REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -45,19 +44,21 @@ def filter_shard(
     refused_licences: frozenset[str] = frozenset(),
     repeating: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
-    """The shard's documents that no filter drops, in order; a document that nothing changes keeps its bytes.
-
-    Files, in this order: the kept documents; a `DroppedLine` for each other one, in order; rejects.
-    Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`, `masked/email`
-    and `masked/ip`, `removed_lines/<reason>`, `removed/<what>`, `rejected/<reason>`; what is removed or masked is
-    counted in kept documents.
+    """Filter the documents of a shard, in order; an unchanged document keeps its bytes.
 
     Args:
-        refused_licences: tags whose documents are dropped before any filter is asked, `refused_licence`.
-        repeating: rows that go for `repeated_windows`, with their shares.
+        refused_licences: Licence tags of documents to drop, before any filter, as `refused_licence`.
+        repeating: Rows to drop as `repeated_windows`, with their shares of repeated windows.
+
+    Returns:
+        A receipt of three files: kept documents, a `DroppedLine` per dropped document, rejects.
+        Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`,
+        `rejected/<reason>`; and in kept documents `masked/email`, `masked/ip`, `removed_lines/<reason>` and
+        `removed/<kind>`.
+
     Raises:
-        InputError: a line that is no Document.
-        UsageError: a rule over a column that a document doesn't have, or can't be compared.
+        InputError: A line is not a Document.
+        UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -68,9 +69,9 @@ def filter_shard(
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for lines, fatal in document_shards.read_lines(shard, window):
-            counts["rows"] += len(lines) + len(fatal)
-            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
+        for lines, poison_rows in document_shards.read_lines(shard, window):
+            counts["rows"] += len(lines) + len(poison_rows)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             _filter_lines(lines, shard, recipe, refused_licences, repeating, kept, dropped, counts)
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
@@ -79,7 +80,7 @@ def filter_shard(
 
 
 def load_filters(recipe: FilterRecipe) -> None:
-    """Loads what `filter_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
+    """Load the tables and compiled code that `filter_shard` keeps for the life of its process."""
     if recipe.windows is not None:
         from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
 
@@ -135,45 +136,40 @@ _CHANGES = ("masked/", "removed/", "removed_lines/")
 
 
 def filter_corpus(
-    building: StagingDir,
+    staging: StagingDir,
     corpus: Artifact,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> BuildResult:
-    """The documents of a corpus that no filter drops, shard by shard under the same names.
+    """Filter a corpus shard by shard; the kept documents have the same shard names.
 
     Raises:
-        UsageError: a rule over a column that a document doesn't have, or what tells languages is not installed.
-        InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
+        UsageError: A document lacks the column of a rule, or the language detector is not installed.
+        InputError: No document is kept (the message has the most frequent reasons), or a line is not a Document.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
     shards = document_shards.document_shards(corpus)
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     run = run_stages(run_task, settings, functools.partial(load_filters, recipe))
     tasks = [Task.for_kernel(filter_shard, shard, **rules) for shard in shards]
     if recipe.windows is not None:
-        # What deduplicates is loaded only where it is asked to.
+        # Deduplication code loads slowly, so only recipes with `windows` import it.
         from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
 
-        found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
-        pairs = zip(shards, found, strict=True)
-        tasks = [Task.for_kernel(_filter_repeating, shard, repeats, **rules) for shard, repeats in pairs]
-    receipts = list(run("filter", tasks, building))
+        repeats = find_repeats(run, staging, shards, recipe.windows, refused_licences, settings)
+        pairs = zip(shards, repeats, strict=True)
+        tasks = [Task.for_kernel(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
+    receipts = list(run("filter", tasks, staging))
     counts = total_counts(receipts)
     if not counts.get("documents"):
-        reasons = sorted(
-            ((count, reason) for reason, count in Ledger.from_counts(counts).dropped.items()), reverse=True
-        )
-        words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "it is empty"
-        what = f"none of its {counts.get('rows', 0):,} documents is kept ({words})"
-        raise InputError(what, corpus.manifest.name, "loosen its filters, or leave the source out")
+        raise _no_documents_error(counts, corpus.manifest.name)
     dropped = gather_lines(
-        building, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
+        staging, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
     )
     rejects = gather_lines(
-        building, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
+        staging, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
     )
     return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
@@ -188,9 +184,17 @@ def filter_corpus(
     )
 
 
+def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
+    dropped = Ledger.from_counts(counts).dropped
+    reasons = sorted(((count, reason) for reason, count in dropped.items()), reverse=True)
+    summary = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "the corpus is empty"
+    what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary})"
+    return InputError(what, corpus, "loosen the filters or remove the source")
+
+
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
-    """The shard without what repeats; a row that killed a worker before is not read."""
+    """Filter a shard without its repeating documents; rows that killed a worker in an earlier step are not read."""
     window = replace(window, poison_rows=window.poison_rows | repeats.fatal)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares())

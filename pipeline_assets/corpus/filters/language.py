@@ -1,7 +1,7 @@
-"""Which language a text is in, by one of two packages: which one, its version and the threshold are one choice.
+"""Detection of a text's language by one of two packages.
 
-A score means something else in each, so neither takes the other's threshold. Their tables lie in their wheels: neither
-asks the network.
+A score means something different in each package, so each has its own default threshold. Both wheels contain their
+tables: no detector uses the network.
 """
 
 import functools
@@ -16,18 +16,18 @@ import pydantic
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.section import RecipeSection, Share
 
-LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
-_SCORE_DIGITS = 4  # the last ones of a float may differ between processors
+DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
+_SCORE_DIGITS = 4  # the last digits of a float may differ between processors
 Code = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
 DetectorName = Literal["py3langid", "langdetect"]
 
 
 class Language(NamedTuple):
-    """What a text is in.
+    """Language of a text.
 
     Attributes:
-        code: ISO 639-1, or 639-3 where that has none; `und`, undetermined, of a text that has no letter.
-        score: how sure the detector is, 0 to 1, to four digits.
+        code: ISO 639-1, or 639-3 for languages without such a code; `und` (undetermined) for a text without letters.
+        score: Confidence of the detector, 0 to 1, rounded to four digits.
     """
 
     code: str
@@ -39,12 +39,12 @@ Identify = Callable[[str], tuple[str, float]]
 
 
 class LanguageRecipe(RecipeSection):
-    """Which languages stay.
+    """Languages to keep.
 
     Attributes:
-        detector: the package that tells.
-        keep: codes of ISO 639-1.
-        threshold: the least score that is believed; None is the detector's own, which was measured on English.
+        detector: Package that detects the language.
+        keep: ISO 639-1 codes.
+        threshold: Minimum score; None is the detector's default, which was measured on English.
     """
 
     detector: DetectorName = "py3langid"
@@ -52,45 +52,48 @@ class LanguageRecipe(RecipeSection):
     threshold: Share | None = None
 
     @property
-    def least_score(self) -> str:
-        """The threshold that holds, as a decimal."""
+    def min_score(self) -> str:
+        """Threshold in effect, as a decimal."""
         return PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
-        """Whether a text in a language stays."""
-        return language.code in self.keep and language.score >= float(self.least_score)
+        """Check whether a text in this language is kept."""
+        return language.code in self.keep and language.score >= float(self.min_score)
 
     def detection(self) -> dict[str, str]:
-        """What a manifest is to record: verdicts may differ where any of it does.
+        """Return the detector, its version and the threshold for the manifest; verdicts depend on all three.
 
         Raises:
-            UsageError: the detector is not installed.
+            UsageError: The detector is not installed.
         """
         version = detector(self.detector).version
-        return {"detector": self.detector, "version": version, "threshold": self.least_score}
+        return {"detector": self.detector, "version": version, "threshold": self.min_score}
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A package that is loaded, of the version that is installed."""
+    """Loaded package with its installed version."""
 
     version: str
     identify: Identify
 
     def language(self, text: str) -> Language:
-        """Of a text's first `LOOKED_AT` characters, in one line; lone surrogates are read as `?`."""
-        seen = " ".join(text[:LOOKED_AT].encode("utf-8", "replace").decode().split())
-        code, score = self.identify(seen) if any(map(str.isalpha, seen)) else UNDETERMINED
+        """Detect the language of a text's first `DETECTED_CHARACTERS`, joined into one line.
+
+        Lone surrogates are replaced by `?`.
+        """
+        start = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
+        code, score = self.identify(start) if any(map(str.isalpha, start)) else UNDETERMINED
         score = min(round(score, _SCORE_DIGITS), 1.0)
         return Language(code, score) if score > 0 else UNDETERMINED
 
 
 @functools.cache
 def detector(name: DetectorName) -> Detector:
-    """A package, loaded once in a process.
+    """Load a detector, once per process.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: The package is not installed.
     """
     package = PACKAGES[name]
     try:
@@ -106,7 +109,7 @@ def _py3langid() -> Identify:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """The package's classifier with compiled sums; its own single floats differ between processors."""
+        """Classifier of the package with compiled sums; its own float32 sums differ between processors."""
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)
@@ -131,24 +134,32 @@ def _langdetect() -> Identify:
     from langdetect import DetectorFactory, LangDetectException, detector_factory
 
     factory = DetectorFactory()
-    profiles = sorted(Path(detector_factory.PROFILES_DIRECTORY).iterdir())  # it would take the folder's own order
+    profiles = sorted(Path(detector_factory.PROFILES_DIRECTORY).iterdir())  # langdetect uses the folder's order
     factory.load_json_profile([profile.read_text(encoding="utf-8") for profile in profiles])
-    factory.set_seed(0)  # it tries each text at random
+    factory.set_seed(0)  # langdetect samples each text at random
 
     def identify(text: str) -> tuple[str, float]:
         trial = factory.create()
         trial.append(text)
         try:
-            found = trial.get_probabilities()
-        except LangDetectException:  # there is no letter that it knows
+            candidates = trial.get_probabilities()
+        except LangDetectException:  # the text has no letter that langdetect knows
             return UNDETERMINED
-        return (found[0].lang.partition("-")[0], found[0].prob) if found else UNDETERMINED  # zh-cn and zh-tw are zh
+        if not candidates:
+            return UNDETERMINED
+        return candidates[0].lang.partition("-")[0], candidates[0].prob  # zh-cn and zh-tw are zh
 
     return identify
 
 
 class Package(NamedTuple):
-    """A package that detects languages, and the highest threshold that keeps 99.8 % of English documents."""
+    """Package that detects languages.
+
+    Attributes:
+        extra: Optional dependency of corpusmill that installs the package.
+        threshold: Highest threshold that keeps 99.8 % of English documents.
+        load: Function that loads the package.
+    """
 
     extra: str
     threshold: str

@@ -31,13 +31,13 @@ class LanguageTables(NamedTuple):
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
     """Add the weighted features of a text to its language scores.
 
-    The sums are in double floats and in the order of the text, so that every processor gives the same four digits.
+    The sums are float64 and in the order of the text, so that every processor gives the same four digits.
 
     Returns:
-        Number of different features in the text; 0 leaves `scores` as they were.
+        Number of different features in the text; if it is 0, `scores` is unchanged.
     """
     moves, rows, features, weights, counts = tables
-    visited = np.empty(len(text), np.int32)
+    visited = np.empty(len(text), np.int32)  # features of the text by their first occurrence
     different = state = 0
     for byte in text:
         state = moves[np.int64(rows[state]) * 256 + byte]

@@ -18,10 +18,10 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.filters.characters import DOT
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
 from pipeline_assets.corpus.filters.thresholds import Batch, text_batch
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import DOT
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")

@@ -1,22 +1,23 @@
-"""How much of a text is repetition: Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1.
+"""Share of a text that is repetition: Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1.
 
 The paper measures, for lines and paragraphs, the fraction that are duplicates and the fraction of characters in them;
-for n-grams of 2 to 4 words, the fraction of characters in the most frequent one; of 5 to 10 words, the fraction of
-characters in all duplicates, characters of overlapping ones counted once. What it leaves open is decided so:
+for n-grams of 2 to 4 words, the fraction of characters in the most frequent one; for 5 to 10 words, the fraction of
+characters in all duplicates, with characters of overlapping ones counted once. Where the paper is silent, these rules
+apply:
 
-- Characters are those of words: whitespace is neither compared nor counted, so every fraction is of the same whole.
-- A duplicate is a copy of something earlier in the document: the first of its kind isn't one.
-- The most frequent n-gram counts with every occurrence, the first of several equally frequent ones; it must occur
-  twice. Words compare as they stand, case and punctuation included.
+- Characters are those of words: whitespace is neither compared nor counted, so all fractions have one denominator.
+- A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
+- The most frequent n-gram counts with every occurrence. It must occur twice; of equally frequent ones the first counts.
+- Words compare exactly, case and punctuation included.
 
-datatrove 0.10 takes spaCy's tokens for words, counts blanks of top n-grams and of the whole but not of duplicate ones,
-lets an n-gram that occurs once be the top one, and after a duplicate n-gram skips n words, so that of a copied run of
-12 words it counts 10. Here the paper is followed: all 12.
+datatrove 0.10 uses spaCy's tokens as words, counts blanks of top n-grams and of the whole text but not of duplicate
+ones, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words of a
+copied run of 12. This module follows the paper and counts all 12.
 
-Nothing is hashed away: an n-gram is a pair of (n-1)-grams, and those are numbers. Only where both occur twice can the
-pair do so; each level looks at what is left of the one below, which in most text is little.
+The counts are exact. An n-gram is a pair of (n-1)-grams that overlap, each known by a number, and it can occur twice
+only if both do. So each level examines only what the level below left, which is little in most text.
 
-Loops that would take both ways in turn have no branches: a wrong guess of the processor costs as much as the rest.
+Loops whose branch would go both ways have none: a wrong guess of the processor costs as much as the rest of the loop.
 """
 
 from typing import NamedTuple, cast
@@ -25,26 +26,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, inner
-from pipeline_assets.corpus.filters.words import Count, WordSpans, to_index, to_int64
+from pipeline_assets.corpus.filters.characters import to_index, to_int64
+from pipeline_assets.corpus.filters.words import Count, WordSpans
 
-NONE, ONE, ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+# Hashes and indices are uint64 throughout: numba computes int64 with uint64 in float64.
+_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
 _EIGHT = cast(int, np.uint64(8))
-_LONGEST_TOP_GRAM, _LONGEST_GRAM = 4, 10
+_MAX_TOP_GRAM, _MAX_GRAM = 4, 10  # words of an n-gram
 
 
 class Scratch(NamedTuple):
-    """What comparing the words of one document takes, with room for the longest.
+    """Working arrays for comparing the words of one document, with room for the longest document.
 
     Attributes:
-        grams: of each word, the first word of the first n-gram equal to the one that begins there; -1 where it is
-            known to occur once. int32.
-        counts: of each first n-gram, how often it occurs. int32.
-        keys: of each n-gram (or line, or paragraph) in the table, what stands for it. uint64.
-        slots: the open-addressed hash table: indices into `keys`, -1 for an empty slot. int32.
-        repeated: words at which an n-gram begins that occurs twice, ascending. int32.
-        repeated_before: of each word, and one beyond, how many words before it occur twice. int32.
+        grams: For each word, the first word of the first n-gram equal to the one that begins there; -1 if that n-gram
+            occurs once. int32.
+        counts: Occurrences of each n-gram, at the first word of its first occurrence. int32.
+        keys: Hash of each word, line or paragraph, or pair of numbers of each n-gram. uint64.
+        slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot. int32.
+        repeated: Words at which an n-gram begins that occurs at least twice, ascending. int32.
+        repeated_before: For each word and the end, the words before it that occur at least twice. int32.
     """
 
     grams: NDArray[np.int32]
@@ -55,25 +58,30 @@ class Scratch(NamedTuple):
     repeated_before: NDArray[np.int32]
 
 
-def scratch_for(longest: int) -> Scratch:
-    """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
-    words = longest // 2 + 2
+def allocate_scratch(max_bytes: int) -> Scratch:
+    """Allocate scratch for documents of up to `max_bytes`; pages that no document fills use no memory."""
+    words = max_bytes // 2 + 2
     grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
     return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
 
 
 @inner
-def count_repetition(eights: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Counts what one document repeats, from its words, lines and paragraphs.
+def count_repetition(
+    eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
+) -> None:
+    """Count the repetition in one document.
 
     Args:
-        eights: `unaligned_u64_view` byte of the document and at least 7 bytes beyond.
+        eight_bytes: `unaligned_u64_view` of the document and at least 7 bytes beyond it.
+        words: Words, lines and paragraphs of the document.
+        scratch: Working arrays; their content is irrelevant.
+        counts: Row of the document, with the counts of `find_words`.
     """
     number = to_int64(counts[Count.WORDS])
-    _number_words(eights, words, scratch, number)
-    left, _, _ = _keep_repeated(number, scratch)
-    before, scratch.grams[number] = 0, -1
+    _number_words(eight_bytes, words, scratch, number)
+    remaining, _, _ = _keep_repeated(number, scratch)
+    before, scratch.grams[number] = 0, -1  # no n-gram begins after the last word
     for word in range(number + 1):
         scratch.repeated_before[word] = before
         before += scratch.grams[word] >= 0
@@ -81,18 +89,20 @@ def count_repetition(eights: NDArray[np.uint64], words: WordSpans, scratch: Scra
     counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
     counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
-    _count_grams(left, words, scratch, counts)
+    _count_grams(remaining, words, scratch, counts)
 
 
 @inner
-def _mixed(key: np.uint64) -> np.uint64:
+def _mix(key: np.uint64) -> np.uint64:
+    """Spread the bits of a key over all 64; different keys stay different."""
+    # Each step can be undone: a shifted XOR from the top bits down, the product because the factor is odd.
     key = (key ^ (key >> _HALF)) * _ODD
     return key ^ (key >> _SHIFT)
 
 
 @inner
-def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
-    """Empties as much of the table as `entries` need; the mask of its slots."""
+def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
+    """Clear as many slots as `entries` need, at most half full, and return the mask of a slot's index."""
     size = 8
     while size < 2 * entries:
         size <<= 1
@@ -102,71 +112,82 @@ def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 
 @always_inline
-def _find(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Enters a word under its key, which `keys` has, from a slot on; the first word there with this key."""
+def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
+    """Return the first entry with this key, probing from `slot` on; insert `word` if no entry has it.
+
+    `keys[word]` must be `key`.
+    """
     keys, slots = scratch.keys, scratch.slots
     slot &= mask
+    # An empty slot stands for `word` itself, whose key matches, so the probe ends there.
     first = np.int32(word) if slots[slot] < 0 else slots[slot]
     while keys[to_index(first)] != key:
-        slot = (slot + ONE) & mask
+        slot = (slot + _ONE) & mask
         first = np.int32(word) if slots[slot] < 0 else slots[slot]
-    slots[slot] = first
+    slots[slot] = first  # unchanged unless the slot was empty
     return to_int64(first)
 
 
 @inner
-def _number_words(eights: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Fills grams and counts for single words, and repeated with all of them."""
+def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
+    """Fill `grams` and `counts` for single words, and `repeated` with all words."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
-    mask = _emptied(scratch.slots, number)
+    mask = _clear_slots(scratch.slots, number)
     for word in range(to_index(number)):
         start, size = to_index(starts[word]), to_index(ends[word] - starts[word])
-        last = max(size, _EIGHT) - _EIGHT  # where its last eight bytes begin
-        own = ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT  # those of eight bytes that are of a shorter word
-        key = _mixed(eights[start] & own ^ (eights[start + last] & own) * _GOLDEN + size)
+        # The hash reads the first eight bytes and the last eight, which begin at `last` and may overlap the first.
+        last = max(size, _EIGHT) - _EIGHT
+        # Of a word shorter than eight bytes, only the low `size` bytes belong to it, because memory is little-endian.
+        own_bytes = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
+        key = _mix(eight_bytes[start] & own_bytes ^ (eight_bytes[start + last] & own_bytes) * _GOLDEN + size)
         at = _EIGHT
-        while at < last:
-            key = _mixed(key ^ eights[start + at])
+        while at < last:  # then the bytes between, eight at a time
+            key = _mix(key ^ eight_bytes[start + at])
             at += _EIGHT
         keys[word], slot = key, key
-        first = _find(word, slot, key, mask, scratch)
-        while not _is_same(eights, words, to_index(first), word, last, own):
-            slot += ONE
-            first = _find(word, slot, key, mask, scratch)
+        first = _find_or_insert(word, slot, key, mask, scratch)
+        while not _is_same(eight_bytes, words, to_index(first), word, last, own_bytes):
+            # Another word has this hash: probe from the next slot. An inserted word equals itself, which ends the loop.
+            slot += _ONE
+            first = _find_or_insert(word, slot, key, mask, scratch)
         scratch.repeated[word], grams[word], counts[word] = word, first, 0
         counts[to_index(first)] += 1
 
 
 @always_inline
-def _is_same(eights: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own: np.uint64) -> bool:
-    """Whether two words are the same; `last` and `own` are of the second: see `_number_words`."""
+def _is_same(
+    eight_bytes: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
+) -> bool:
+    """Check whether two words are equal; `last` and `own_bytes` belong to `word`, as in `_number_words`."""
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
-    unlike = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
-    unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
+    # XOR is 0 for equal numbers: first of the sizes, then of the bytes that the hash reads.
+    difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
+    difference |= (
+        eight_bytes[start] ^ eight_bytes[other] | eight_bytes[start + last] ^ eight_bytes[other + last]
+    ) & own_bytes
     at = _EIGHT
     while at < last:
-        unlike |= eights[start + at] ^ eights[other + at]
+        difference |= eight_bytes[start + at] ^ eight_bytes[other + at]
         at += _EIGHT
-    return bool(unlike == NONE)
+    return bool(difference == _NONE)
 
 
 @inner
 def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
-    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have. Only what
-    has no word that occurs once is compared.
-    """
+    """Count the lines or paragraphs that copy an earlier one, and the characters of their words."""
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
-    mask = _emptied(slots, items)
+    mask = _clear_slots(slots, items)
     for item in range(items):
         start, stop = to_int64(firsts[item]), to_int64(firsts[item + 1])
-        if before[stop] - before[start] < stop - start:
+        if before[stop] - before[start] < stop - start:  # a word occurs once, so the item cannot be a copy
             continue
-        key = NONE
+        key = _NONE
         for word in range(start, stop):
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
-        slot = _mixed(key) & mask
+        slot = _mix(key) & mask
+        # Probe until an empty slot or an item with the same hash, the same number of words and the same words.
         while slots[slot] >= 0:
             other = firsts[slots[slot]]
             if keys[slots[slot]] == key and firsts[slots[slot] + 1] - other == stop - start:
@@ -175,7 +196,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
                     word += 1
                 if word == stop - start:
                     break
-            slot = (slot + ONE) & mask
+            slot = (slot + _ONE) & mask
         if slots[slot] < 0:
             slots[slot] = item
         else:
@@ -185,74 +206,78 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 
 @inner
-def _count_grams(left: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Counts n-grams from pairs upwards, from the words that occur twice; the arrays hold one level, then the next in
-    its place.
-    """
+def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+    """Count n-grams from pairs upwards, starting from the words that occur twice; each level overwrites the last."""
     characters = words.characters
-    for n in range(2, _LONGEST_GRAM + 1):
-        left = _pair(left, scratch)
-        copied = _number_pairs(n, left, words, scratch)
-        left, most, top = _keep_repeated(left, scratch)
-        if n > _LONGEST_TOP_GRAM:
+    for n in range(2, _MAX_GRAM + 1):
+        remaining = _pair(remaining, scratch)
+        copied = _number_pairs(n, remaining, words, scratch)
+        remaining, top_count, top = _keep_repeated(remaining, scratch)
+        if n > _MAX_TOP_GRAM:
             counts[Count.DUPLICATE_5_GRAMS + n - 5] = copied
-        elif most > 1:
-            counts[Count.TOP_2_GRAM + n - 2] = most * (characters[top + n] - characters[top])
-        if left == 0:
+        elif top_count > 1:
+            counts[Count.TOP_2_GRAM + n - 2] = top_count * (characters[top + n] - characters[top])
+        if remaining == 0:
             break
 
 
 @inner
-def _pair(left: int, scratch: Scratch) -> int:
-    """Of the first `left` words in `repeated`, keeps those whose n-gram may occur twice, and keys them."""
+def _pair(remaining: int, scratch: Scratch) -> int:
+    """Key the n-grams that may occur twice, keep their words in `repeated`, and return their number."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
-    for index in range(to_index(left)):
+    for index in range(to_index(remaining)):
         word = to_index(repeated[index])
-        first, second = grams[word], grams[word + ONE]
-        scratch.keys[word] = _mixed(to_index(first) << _HALF | to_index(second))
+        # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `grams` still has the level below
+        # at both, because words ascend and only entries before `word` are overwritten.
+        first, second = grams[word], grams[word + _ONE]
+        # Both numbers, 32 bits each, are the key: different n-grams have different keys.
+        scratch.keys[word] = _mix(to_index(first) << _HALF | to_index(second))
+        # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram occurs twice.
         repeated[to_index(kept)] = word
         kept += second >= 0
-        grams[word] = first | second >> 31
+        grams[word] = first | second >> 31  # the shift gives -1, all bits set, for a negative second, otherwise 0
     return kept
 
 
 @inner
-def _number_pairs(n: int, left: int, words: WordSpans, scratch: Scratch) -> int:
-    """Numbers and counts n-grams by their keys; the characters of those that are copies, each counted once."""
+def _number_pairs(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
+    """Number and count the n-grams by key, and return the characters of all copies, each counted once."""
     characters, counts = words.characters, scratch.counts
-    mask = _emptied(scratch.slots, left)
-    covered = copied = 0
-    for index in range(to_index(left)):
+    mask = _clear_slots(scratch.slots, remaining)
+    covered = copied = 0  # word after the last copy, characters in copies
+    for index in range(to_index(remaining)):
         word = to_int64(scratch.repeated[index])
         key = scratch.keys[to_index(word)]
-        first = _find(word, key, key, mask, scratch)
+        first = _find_or_insert(word, key, key, mask, scratch)
         scratch.grams[to_index(word)] = first
         counts[to_index(word)] = 0
         counts[to_index(first)] += 1
         is_copy = first != word
+        # A copy may overlap the last one: add only the characters from the first word that is not covered yet.
         copied += is_copy * to_int64(characters[to_index(word + n)] - characters[to_index(max(word, covered))])
         covered = word + n if is_copy else covered
     return copied
 
 
 @inner
-def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Of the first `left` words in `repeated`, keeps those whose n-gram occurs twice.
+def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
+    """Keep in `repeated` the words whose n-gram occurs at least twice.
 
     Returns:
-        how many, how often the most frequent n-gram occurs, and its first word.
+        Number of these words, occurrences of the most frequent n-gram, and its first word.
     """
     grams, repeated = scratch.grams, scratch.repeated
-    most = kept = 0
+    top_count = kept = 0
     top = -1
-    for index in range(to_index(left)):
+    for index in range(to_index(remaining)):
         word = repeated[index]
         first = grams[to_index(word)]
         count = to_int64(scratch.counts[to_index(first)])
-        if count > most:
-            most, top = count, to_int64(first)
+        if count > top_count:
+            top_count, top = count, to_int64(first)
+        # As in `_pair`: the entry is overwritten unless it is kept, and `grams` becomes -1 (all bits set) unless kept.
         repeated[to_index(kept)] = word
         kept += count > 1
         grams[to_index(word)] = first | (np.int32(count > 1) - np.int32(1))
-    return kept, most, top
+    return kept, top_count, top

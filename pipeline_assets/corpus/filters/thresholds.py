@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
+from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import Count, WordSpans, allocate_spans, classes_of_characters, find_words
+from pipeline_assets.corpus.filters.words import Count, WordSpans, allocate_spans, find_words
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.section import RecipeSection
 
@@ -209,12 +210,12 @@ class ThresholdFilter(Filter):
     """Length, characters, Gopher's quality and repetition, boilerplate: what the recipe sets of them."""
 
     def __init__(self, recipe: FilterRecipe) -> None:
-        self._of_code_point = classes_of_characters()
+        self._of_code_point = character_classes()
         self._thresholds = build_thresholds(recipe)
         self._limits = threshold_limits(self._thresholds)
         self._before_repetition = threshold_limits(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
-        self._room = allocate_spans(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
+        self._room = allocate_spans(_COMMON_BYTES), allocate_scratch(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
         self._stop_words = build_automaton([(word, Scope.WORDS) for word in quality.stop_words]) if quality else None
@@ -248,7 +249,9 @@ class ThresholdFilter(Filter):
             found = find_phrases(*batch, self._stop_words, self._of_code_point, enough, False)
             counts[:, Count.STOP_WORDS] = found.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
-        words, scratch = self._room if longest <= _COMMON_BYTES else (allocate_spans(longest), scratch_for(longest))
+        words, scratch = (
+            self._room if longest <= _COMMON_BYTES else (allocate_spans(longest), allocate_scratch(longest))
+        )
         text, eights, offsets = batch.text, unaligned_u64_view(batch.text), batch.offsets
         repeats = self._counts_repetition
         _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, counts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline_assets.corpus.filters.language import LOOKED_AT, LanguageRecipe, detector
+from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, LanguageRecipe, detector
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import StageVersion
@@ -132,12 +132,12 @@ class LanguageFilter(Filter):
         """
         self._recipe = recipe
         self._detector = detector(recipe.detector)
-        self._limit = f"{', '.join(recipe.keep)} from {recipe.least_score}"
+        self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """The language and its score, `de 0.998`, beside those that are kept, `en, fr from 0.96`."""
         # It may end within a character.
-        beginning = candidate.text[: _CHARACTER_BYTES * LOOKED_AT].decode("utf-8", "ignore")
+        beginning = candidate.text[: _CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
         found = self._detector.language(beginning)
         value = f"{found.code} {found.score}"
         return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(found))]

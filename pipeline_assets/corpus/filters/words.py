@@ -1,113 +1,32 @@
-"""A text as characters, words, lines and paragraphs.
+"""Words, lines and paragraphs of a document.
 
-A word is a longest run without whitespace, as `str.split` has it. A line ends at a line feed; one without a word is
-blank and is no line. A paragraph is a run of lines with no blank one between. So neither CRLF nor indentation matters.
+A word is a longest run without whitespace, as in `str.split`. A line ends at a line feed; lines without a word do not
+count. A paragraph is a run of lines with no blank line between them. So neither CRLF nor indentation matters.
 """
 
-import functools
-import unicodedata
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import always_inline, inner
+from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.filters.characters import (
+    COUNTED,
+    DOT,
+    HASH,
+    LINE_FEED,
+    SPACE,
+    read_character,
+    to_index,
+    to_int64,
+)
 
-SPACE = 1  # str.isspace
-LETTER = 2  # str.isalpha
-SYMBOL = 4  # Unicode categories P and S: punctuation, mathematics, currency, emoji
-BULLET = 8
-WORD = 16  # `\w` of a regular expression
-CLOSER = 32  # quotation marks and brackets that may follow the mark that ends a sentence
-TERMINAL = 64  # ends a line, as a recipe says
-COUNTED = 128  # hash, dot, ellipsis, line feed
-
-# What HTML leaves of list items; the hyphen and the asterisk are those of plain text.
-BULLETS = "•‣◦▪▫■□●○▶–*-"
-_STRAIGHT_QUOTES = "\"'"
-_CLASSED = 0x40000  # above it Unicode has no letter, mark or symbol, only private use
-
-
-def classes_of_characters(terminal: str = "") -> NDArray[np.uint16]:
-    """Bits of each code point below 0x40000: its classes by this Python's Unicode data, and TERMINAL where it may end a
-    line.
-    """
-    bits = _unicode_bits().copy()
-    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal, TERMINAL)):
-        bits[[ord(character) for character in characters]] |= bit
-    return bits
-
-
-@functools.cache
-def _unicode_bits() -> NDArray[np.uint16]:
-    return np.fromiter(map(_bits, range(_CLASSED)), np.uint16, _CLASSED)
-
-
-def _bits(code_point: int) -> int:
-    character = chr(code_point)
-    category = unicodedata.category(character)
-    bits = LETTER if category[0] == "L" else 0
-    if category[0] in "PS":
-        bits |= SYMBOL
-    if category in ("Pe", "Pf") or character in _STRAIGHT_QUOTES:
-        bits |= CLOSER
-    if character.isspace():
-        bits |= SPACE
-    if character.isalnum() or character == "_":
-        bits |= WORD
-    return bits
-
-
-@inner
-def to_int64(number: np.integer | bool) -> int:
-    """The number as int64: compiled code computes in the type of what it reads."""
-    return np.int64(number)  # type: ignore[return-value]
-
-
-@inner
-def to_index(number: int | np.integer) -> int:
-    """The number as an index: of an unsigned one compiled code doesn't ask whether it counts from the end."""
-    return np.uint64(number)  # type: ignore[return-value]
-
-
-@always_inline
-def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """The code point of a character of two bytes or more that begins at `at`, and how many bytes it has."""
-    first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
-    if first < 0xE0:
-        return (first & 0x1F) << 6 | second, 2
-    third = to_int64(text[at + 2] & 0x3F)
-    if first < 0xF0:
-        return (first & 0x0F) << 12 | second << 6 | third, 3
-    return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[at + 3] & 0x3F), 4
-
-
-@always_inline
-def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
-    """Bits of the character that begins at `at`, and how many bytes it has."""
-    first = text[to_index(at)]
-    if first < 0x80:
-        return to_int64(of_code_point[to_index(first)]), 1
-    code_point, width = decode_longer(text, at)
-    return to_int64(of_code_point[code_point]) if code_point < _CLASSED else 0, width
-
-
-@inner
-def character_before(text: NDArray[np.uint8], at: int) -> int:
-    """Where the character begins that ends before `at`; there is one."""
-    at -= 1
-    while text[at] & 0xC0 == 0x80:
-        at -= 1
-    return at
-
-
-LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
-_THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…"))
+_THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…"))  # three bytes each
 
 
 class Count(IntEnum):
-    """What is counted in a document; thresholds are on one count, or on one per another."""
+    """Columns of the counts of a document; a threshold is on one of them, or on the ratio of two."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -139,12 +58,14 @@ class Count(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document; int32, with room for the longest.
+    """Words, lines and paragraphs of one document; int32, with room for the longest document.
 
     Attributes:
-        starts, ends: bytes of the document.
-        characters: of all words before each word, and after the last of all.
-        lines, paragraphs: the first word of each, and after the last the number of words.
+        starts: First byte of each word in the document.
+        ends: Byte after each word.
+        characters: Characters of all words before each word, and at last of all words.
+        lines: First word of each line, and at last the number of words.
+        paragraphs: First word of each paragraph, and at last the number of words.
     """
 
     starts: NDArray[np.int32]
@@ -154,9 +75,9 @@ class WordSpans(NamedTuple):
     paragraphs: NDArray[np.int32]
 
 
-def allocate_spans(longest: int) -> WordSpans:
-    """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
-    words = longest // 2 + 2
+def allocate_spans(max_bytes: int) -> WordSpans:
+    """Allocate spans for documents of up to `max_bytes`; pages that no document fills use no memory."""
+    words = max_bytes // 2 + 2  # a word takes a byte and a blank, and the kernel writes one entry beyond the last
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
 
@@ -165,46 +86,57 @@ def find_words(
     text: NDArray[np.uint8],
     begin: int,
     size: int,
-    of_code_point: NDArray[np.uint16],
+    classes: NDArray[np.uint16],
     words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
-    """Fills words, lines and paragraphs of a document, and counts them and what their characters tell.
+    """Find the words, lines and paragraphs of a document and count what their characters show.
 
-    Where a word may begin or end is written at each character, and counted where one does: a processor can't guess how
-    long words are, and a wrong guess takes longer than to write.
+    The loop writes a possible start and end at every character, and moves on to the next entry only where a word does
+    start or end. That has no branch: processors cannot predict word lengths, and a wrong guess costs more than a write.
 
     Args:
-        begin, size: bytes before the document, and in it.
-        counts: of the document, zeros.
+        text: All documents of a batch.
+        begin: Byte at which the document begins.
+        size: Bytes of the document.
+        classes: Table of `character_classes`.
+        words: Spans to fill.
+        counts: Row of the document, zeros at first, shape (len(Count),).
     """
     starts, ends, characters = words.starts, words.ends, words.characters
-    at = begun = ended = high = inside = symbols = alphabetic = has_letter = seen = line = dots = 0
+    at = started = ended = 0  # byte in the document, words that started, words that ended
+    non_ascii_bytes = continuation_bytes = symbols = alphabetic = has_letter = word_characters = 0
+    line = dots = 0  # first word of the current line, dots in a row
+    # `feeds` counts line feeds since the last word; it begins at 2 so that leading blank lines end no paragraph.
+    # `lines` and `paragraphs` count the current one too, although it may have no word yet.
     is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
     words.lines[0] = words.paragraphs[0] = 0
     while at < size:
         was_space, byte, width = is_space, text[to_index(begin + at)], 1
-        bits = to_int64(of_code_point[to_index(byte)])
+        bits = to_int64(classes[to_index(byte)])
         if byte >= 0x80:
-            bits, width = read_character(text, begin + at, of_code_point)
-            high += width
-            inside += width - 1
+            bits, width = read_character(text, begin + at, classes)
+            non_ascii_bytes += width
+            continuation_bytes += width - 1
         is_space, is_letter = bits & SPACE, bits >> 1 & 1
-        starts[to_index(begun)], ends[to_index(ended)], characters[to_index(begun)] = at, at, seen
-        begun += was_space & ~is_space
+        # Entry `started` is overwritten until a word starts. Then it keeps the values of this character.
+        starts[to_index(started)], ends[to_index(ended)] = at, at
+        characters[to_index(started)] = word_characters
+        # Both flags are 0 or 1, so `a & ~b` is 1 exactly if a is 1 and b is 0.
+        started += was_space & ~is_space
         ended += is_space & ~was_space
-        seen += is_space ^ 1
-        alphabetic += is_letter & ~has_letter
+        word_characters += is_space ^ 1
+        alphabetic += is_letter & ~has_letter  # at the first letter of a word
         has_letter = (has_letter | is_letter) & ~is_space
         symbols += bits >> 2 & 1
         if bits & COUNTED:
             if byte == LINE_FEED:
-                if begun > line:
-                    words.lines[lines] = line = begun
+                if started > line:  # the line has a word, so the next word begins another line
+                    words.lines[lines] = line = started
                     lines += 1
                     feeds = 0
                 feeds += 1
-                if feeds == 2:
+                if feeds == 2:  # the first blank line after a line with words ends the paragraph
                     words.paragraphs[paragraphs] = line
                     paragraphs += 1
             elif byte == DOT:
@@ -214,18 +146,20 @@ def find_words(
             else:
                 counts[Count.HASHES if byte == HASH else Count.ELLIPSES] += 1
         at += width
-    ends[ended] = size
-    characters[begun] = seen
-    lines -= words.lines[lines - 1] == begun  # what follows the last line feed
-    paragraphs -= words.paragraphs[paragraphs - 1] == begun
-    words.lines[lines] = words.paragraphs[paragraphs] = begun
-    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - inside, size - high
-    counts[Count.WORDS], counts[Count.WORD_CHARACTERS], counts[Count.SYMBOLS] = begun, seen, symbols
+    ends[ended] = size  # of the last word, if no whitespace follows it
+    characters[started] = word_characters
+    # The current line and paragraph do not count if no word follows the last line feed.
+    lines -= words.lines[lines - 1] == started
+    paragraphs -= words.paragraphs[paragraphs - 1] == started
+    words.lines[lines] = words.paragraphs[paragraphs] = started
+    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - continuation_bytes, size - non_ascii_bytes
+    counts[Count.WORDS], counts[Count.WORD_CHARACTERS], counts[Count.SYMBOLS] = started, word_characters, symbols
     counts[Count.ALPHABETIC_WORDS], counts[Count.LINES], counts[Count.PARAGRAPHS] = alphabetic, lines, paragraphs
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], of_code_point)[0] >> 3 & 1
+        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1
         if ends[last] - starts[last] >= 3:
+            # The last three bytes of the line's last word, as one number.
             end = begin + ends[last]
             tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
             counts[Count.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)

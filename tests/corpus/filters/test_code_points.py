@@ -3,13 +3,13 @@
 import re
 import sys
 
-from pipeline_assets.corpus.filters.words import LETTER, SPACE, SYMBOL, TERMINAL, WORD, classes_of_characters
+from pipeline_assets.corpus.filters.characters import LETTER, SPACE, SYMBOL, TERMINAL, WORD, character_classes
 
 CLASSED = 0x40000
 
 
 def with_bit(bit: int, terminal: str = "") -> set[str]:
-    bits = classes_of_characters(terminal)
+    bits = character_classes(terminal)
     return {chr(code_point) for code_point in range(CLASSED) if bits[code_point] & bit}
 
 

@@ -74,8 +74,8 @@ def test_a_source_of_which_nothing_is_left_is_an_error_that_names_reasons_and_se
     rows = [{"text": "one two three", "license": "proprietary"}, "one", "two", "x " * 30]
 
     assert refusal(lambda: filtered(*rows, length={"min_words": 2, "max_words": 20})) == (
-        "mixed/notes: none of its 4 documents is kept (2 few_words, 1 refused_licence, 1 many_words); "
-        "loosen its filters, or leave the source out"
+        "mixed/notes: none of the 4 documents is kept (2 few_words, 1 refused_licence, 1 many_words); "
+        "loosen the filters or remove the source"
     )
     assert not (tmp_path / "data/stage_a/mixed/filtered/notes").exists()
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.language import (
-    LOOKED_AT,
+    DETECTED_CHARACTERS,
     PACKAGES,
     UNDETERMINED,
     Detector,
@@ -179,11 +179,11 @@ def test_a_lone_surrogate_is_read_as_a_question_mark(name: DetectorName) -> None
 
 @every_detector
 def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorName) -> None:
-    head = f"{CLEAR['en']} " * (LOOKED_AT // len(CLEAR["en"]) + 1)
+    head = f"{CLEAR['en']} " * (DETECTED_CHARACTERS // len(CLEAR["en"]) + 1)
 
-    long = detector(name).language(head[:LOOKED_AT] + CLEAR["ru"] * 100_000)
+    long = detector(name).language(head[:DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
 
-    assert long == detector(name).language(head[:LOOKED_AT])
+    assert long == detector(name).language(head[:DETECTED_CHARACTERS])
     assert long.code == "en"
 
 
@@ -208,7 +208,7 @@ def test_a_text_stays_in_a_language_that_is_kept_from_the_threshold_on() -> None
 
 
 def test_without_a_threshold_the_detectors_own_holds() -> None:
-    found = {name: LanguageRecipe(detector=name).least_score for name in PACKAGES}
+    found = {name: LanguageRecipe(detector=name).min_score for name in PACKAGES}
 
     assert found == {"py3langid": "0.96", "langdetect": "1"}
     assert LanguageRecipe().keeps(Language("en", 0.96))

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
+from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.phrases import Hits, Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.thresholds import text_batch
-from pipeline_assets.corpus.filters.words import classes_of_characters
 
-BITS = classes_of_characters()
+BITS = character_classes()
 
 
 def find(
@@ -98,7 +98,7 @@ def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
     found = find(texts, phrases, [9, 9, 9, 0], counts_lines=True)
 
     assert found.counts.tolist() == [2, 1, 0, 0]
-    assert ["".join(texts).count("\n", 0, place) for place in found.inside.tolist()] == [0, 2, 2]
+    assert ["".join(texts).count("\n", 0, place) for place in found.line_positions.tolist()] == [0, 2, 2]
 
 
 @pytest.mark.parametrize("scope", Scope)

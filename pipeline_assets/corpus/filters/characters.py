@@ -1,0 +1,109 @@
+"""Unicode classes of the characters in UTF-8 text, for compiled kernels."""
+
+import functools
+import unicodedata
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import always_inline, inner
+
+# Bits of a character. Kernels shift SPACE, LETTER, SYMBOL and BULLET down by their places, 0 to 3.
+SPACE = 1  # str.isspace
+LETTER = 2  # str.isalpha
+SYMBOL = 4  # Unicode categories P and S: punctuation, mathematics, currency, emoji
+BULLET = 8
+WORD = 16  # `\w` of a regular expression
+CLOSER = 32  # quotation marks and brackets that may follow the mark that ends a sentence
+TERMINAL = 64  # may end a line, according to a recipe
+COUNTED = 128  # hash, dot, ellipsis, line feed
+
+LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
+# The bullets that HTML lists turn into, and the hyphen and asterisk of plain text.
+BULLETS = "•‣◦▪▫■□●○▶–*-"
+_STRAIGHT_QUOTES = "\"'"
+_CLASSED = 0x40000  # from here on Unicode has no letter, mark or symbol, only private use
+
+
+def character_classes(terminal: str = "") -> NDArray[np.uint16]:
+    """Build the table of class bits, one entry per code point below 0x40000.
+
+    Args:
+        terminal: Characters that get the bit TERMINAL.
+
+    Returns:
+        Shape (0x40000,), from the Unicode data of this Python.
+    """
+    bits = _unicode_bits().copy()
+    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal, TERMINAL)):
+        bits[[ord(character) for character in characters]] |= bit
+    return bits
+
+
+@functools.cache
+def _unicode_bits() -> NDArray[np.uint16]:
+    return np.fromiter(map(_bits, range(_CLASSED)), np.uint16, _CLASSED)
+
+
+def _bits(code_point: int) -> int:
+    character = chr(code_point)
+    category = unicodedata.category(character)
+    bits = LETTER if category[0] == "L" else 0
+    if category[0] in "PS":
+        bits |= SYMBOL
+    if category in ("Pe", "Pf") or character in _STRAIGHT_QUOTES:
+        bits |= CLOSER
+    if character.isspace():
+        bits |= SPACE
+    if character.isalnum() or character == "_":
+        bits |= WORD
+    return bits
+
+
+@inner
+def to_int64(number: np.integer | bool) -> int:
+    """Convert a number to int64, because compiled code computes in the type of its operands."""
+    return np.int64(number)  # type: ignore[return-value]
+
+
+@inner
+def to_index(number: int | np.integer) -> int:
+    """Convert a number to an unsigned index, which compiled code need not test for a negative sign."""
+    return np.uint64(number)  # type: ignore[return-value]
+
+
+@always_inline
+def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """Decode the character of two to four bytes that begins at `at`.
+
+    Returns:
+        Its code point and its width in bytes.
+    """
+    # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
+    # The x bits, joined from left to right, are the code point.
+    first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | second, 2
+    third = to_int64(text[at + 2] & 0x3F)
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | second << 6 | third, 3
+    return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[at + 3] & 0x3F), 4
+
+
+@always_inline
+def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
+    """Return the class bits and the width in bytes of the character that begins at `at`."""
+    first = text[to_index(at)]
+    if first < 0x80:
+        return to_int64(classes[to_index(first)]), 1
+    code_point, width = decode_longer(text, at)
+    return to_int64(classes[code_point]) if code_point < _CLASSED else 0, width
+
+
+@inner
+def character_before(text: NDArray[np.uint8], at: int) -> int:
+    """Return the first byte of the character that ends before `at`; `at` must not be 0."""
+    at -= 1
+    while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
+        at -= 1
+    return at
