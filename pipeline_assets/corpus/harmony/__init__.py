@@ -1,4 +1,4 @@
-"""Harmony conversations: messages to text and back, with exact spans; the only parser and renderer of the format."""
+"""Harmony format: parser, renderer and encoder of conversations."""
 
 from pipeline_assets.corpus.harmony.parse import basic_quality_flags_from_text, parse_harmony, sha1_text_id
 

@@ -1,8 +1,8 @@
-"""Messages → text → token ids, and which of them count in the loss.
+"""Rendering of messages as text, token ids and loss spans.
 
-Control tokens get their special ids, all else is ordinary text. Ids of o200k Harmony equal openai-harmony's of the same
-rendering. What stands between two control tokens is encoded by itself; no text there can give a special id. Bodies of
-assistant messages count in the loss, without their terminators.
+Control tokens get their special ids; everything else is encoded as ordinary text. Ids of o200k Harmony equal
+openai-harmony's for the same rendering. The text between two control tokens is encoded separately, so that no text can
+produce a special id. Bodies of assistant messages count in the loss, without their terminators.
 """
 
 import itertools
@@ -34,14 +34,14 @@ from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 
 
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
-    """The text of a conversation, as `parse_harmony` reads it.
+    """Render a conversation as text that `parse_harmony` can read back.
 
-    Of no messages it is empty, or the next turn's beginning. It is what openai-harmony renders of the same messages,
-    for training, conversation or completion.
+    Without messages, the text is empty or only the opening of the next turn. The text equals openai-harmony's rendering
+    of the same messages for training, conversation or completion.
 
     Raises:
-        Refusal: content with control tokens or a lone surrogate, or a header that could not be read back. It has the
-            message's number.
+        Refusal: The content has control tokens or a lone surrogate, or a header cannot be read back. Names the number
+            of the message.
     """
     kept = _kept(messages, analysis)
     parts: list[str] = []
@@ -72,13 +72,13 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
 
 
 RENDERERS = {Template.HARMONY_1: render_harmony}
-"""How messages become text, by template. `plain/1` is read, and not rendered."""
+"""Renderers of messages by template; texts of `plain/1` are only read."""
 
 
 def _check_content(content: str) -> None:
-    """Refuse control tokens, which can't be escaped, and lone surrogates, at the first one's position."""
-    if found := first_special(content, 0, len(content)):
-        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
+    """Raise `Refusal` at the first control token or lone surrogate."""
+    if token := first_special(content, 0, len(content)):
+        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
     if not content.isascii():
         try:
             content.encode("utf-8")
@@ -87,7 +87,7 @@ def _check_content(content: str) -> None:
 
 
 def _kept(messages: Sequence[Message], analysis: Analysis) -> list[int]:
-    """The numbers of the messages that are rendered."""
+    """Return the numbers of the messages that are rendered."""
     dropped_before = 0 if analysis is Analysis.KEEP else len(messages)
     if analysis is Analysis.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
@@ -104,11 +104,13 @@ def _is_final(message: Message) -> bool:
 
 @dataclass(frozen=True)
 class AssistantAll:
-    """Every assistant body; messages on the analysis channel and calls only where asked for, a call there if both are.
+    """Loss mode of all assistant bodies, optionally without analysis or calls.
+
+    A call on the analysis channel counts only if both are included.
 
     Attributes:
-        analysis: with messages on the analysis channel.
-        calls: with the arguments of calls.
+        analysis: Include messages on the analysis channel.
+        calls: Include the arguments of calls.
     """
 
     name: ClassVar = "assistant_all"
@@ -117,19 +119,19 @@ class AssistantAll:
 
     @property
     def rule(self) -> str:
-        """With its settings; the number changes whenever any text's spans do."""
+        """Stored name with settings; its number changes whenever the spans of any text do."""
         return f"assistant_all/1 analysis={str(self.analysis).lower()} calls={str(self.calls).lower()}"
 
 
 @dataclass(frozen=True)
 class AssistantLast:
-    """The body of the last assistant message, on whatever channel; nothing if that is a call."""
+    """Loss mode of the last assistant body, on any channel; none if it is a call."""
 
     name: ClassVar = "assistant_last"
 
     @property
     def rule(self) -> str:
-        """With its settings; the number changes whenever any text's spans do."""
+        """Stored name; its number changes whenever the spans of any text do."""
         return "assistant_last/1"
 
 
@@ -137,29 +139,31 @@ LossMode = AssistantAll | AssistantLast
 _ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
 _MODES: list[LossMode] = [AssistantLast(), *_ALL]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
-"""All modes by their rules."""
+"""Loss modes by their rules."""
 _BARE: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
 
 
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
-    """Which bodies of a row count: by its rule, or where it has none by the bare word of its mode.
+    """Return the loss mode of a row by its rule, or by its mode if it has no rule.
 
     Args:
-        loss_mode, loss_rule: the row's columns of these names. `assistant_all` alone is with analysis and calls.
+        loss_mode: Column `loss_mode` of the row; `assistant_all` alone includes analysis and calls.
+        loss_rule: Column `loss_rule` of the row.
+
     Raises:
-        ValueError: a rule that is none of `LOSS_MODES`, even beside a mode: it may count other bodies than the mode
-            does. Without a rule, a mode that is neither `assistant_all` nor `assistant_last`; None is neither.
+        ValueError: The rule is not in `LOSS_MODES`, even if the mode is known, since the rule may count other bodies.
+            Without a rule, the mode is neither `assistant_all` nor `assistant_last`.
     """
-    column, asked, known = "loss_rule", loss_rule, LOSS_MODES
+    column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
-        column, asked, known = "loss_mode", loss_mode, _BARE
-    if asked not in known:
-        raise ValueError(f"{column} is {asked!r}, none of: {', '.join(known)}")
-    return known[asked]
+        column, stored, known = "loss_mode", loss_mode, _BARE
+    if stored not in known:
+        raise ValueError(f"{column} is {stored!r}, none of: {', '.join(known)}")
+    return known[stored]
 
 
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
-    """The numbers of the messages whose bodies count, ascending: of `parsed.messages` and of `HarmonyTokens.bodies`."""
+    """Return the ascending numbers of the messages whose bodies count in the loss."""
     messages, assistant = parsed.conversation, Role.ASSISTANT
     spoken = [number for number, message in enumerate(messages) if message.role is assistant]
     if isinstance(mode, AssistantLast):
@@ -172,15 +176,22 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
 
 
 def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
-    """The bodies that count, in characters of the text, ascending; an empty body is an empty span."""
+    """Return the bodies that count in the loss, as ascending spans of characters.
+
+    An empty body is an empty span.
+    """
     return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
 
 
 @dataclass(frozen=True)
 class HarmonyTokens:
-    """A text's ids, shape (tokens,), and its messages' bodies, shape (messages, 2): first token, and the terminator's.
+    """Token ids of a text, with the bodies of its messages.
 
-    A body without content has both the same. `losses` are what the tokenizer loses of the text.
+    Attributes:
+        ids: Shape (tokens,).
+        bodies: Positions of the first token and of the terminator of each message, shape (messages, 2). They are equal
+            for an empty body.
+        losses: Text that the tokenizer loses.
     """
 
     ids: NDArray[np.int32]
@@ -189,12 +200,14 @@ class HarmonyTokens:
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
-    """The ids of each text.
+    """Encode texts with control tokens as special ids.
 
     Args:
-        tokenizer: each of `STRUCTURE` is a token of its own there.
+        texts: Parsed texts.
+        tokenizer: Tokenizer in which each token of `STRUCTURE` has an id.
+
     Raises:
-        Refusal: a piece of a text that the tokenizer fails on; `message` is then the number of the text.
+        Refusal: The tokenizer fails on a piece of a text; its `message` is the number of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
@@ -202,11 +215,12 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], STRUCTURE)
     opens = tokenizer.special_ids[MESSAGE]
-    return [HarmonyTokens(one.ids, _bodies(one, opens), one.losses) for one in encoded]
+    return [HarmonyTokens(tokens.ids, _bodies(tokens, opens), tokens.losses) for tokens in encoded]
 
 
 def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
-    """What follows each `<|message|>` up to the next control token, which no body holds."""
+    """Return the positions of the first token and of the terminator of each body."""
     ids, controls, _ = encoded
+    # A body starts after `<|message|>` and stops at the next control token; the text's end stands for the last one.
     opened = np.flatnonzero(ids[controls] == opens)
     return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

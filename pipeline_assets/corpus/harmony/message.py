@@ -1,8 +1,8 @@
-"""A message: its header, content and control tokens, the templates that write it, and why one is refused.
+"""Harmony messages with their headers, contents and control tokens.
 
-Seven control tokens give a conversation its form (openai/harmony, docs/format.md, "Special Tokens"). Content may hold
-none of them, nor any other text that the vocabulary has a special id for: Harmony knows no escape, so whoever encodes
-such a text with special tokens allowed would read it as structure.
+Seven control tokens structure a conversation (openai/harmony, docs/format.md, "Special Tokens"). Content must not
+contain them, nor any other text for which the vocabulary has a special id. Harmony has no escapes, so an encoder that
+allows special tokens would read such text as structure.
 
 A header is `author[ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]` (openai/harmony, docs/format.md, "Message
 format"). An author is a role, a role with a name (`user:ann`) or the name of a tool alone (`functions.lookup`).
@@ -22,40 +22,40 @@ START, MESSAGE, CHANNEL, CONSTRAIN = "<|start|>", "<|message|>", "<|channel|>", 
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 STRUCTURE = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
 
-# tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; <|reserved_201088|> is
-# openai-harmony's alone. Reserved names of ids that have another name are no tokens; they are matched all the same.
+# tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; only openai-harmony has
+# <|reserved_201088|>. Reserved names of ids with another name are not tokens, but are matched too.
 SPECIAL = re.compile(
     r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
 )
 STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
-_MOST_BARS = 16
+_MAX_BARS = 16
 
 
 def first_special(text: str, start: int, stop: int) -> re.Match[str] | None:
-    """The first match of `SPECIAL` in a part of a text.
+    """Find the first match of `SPECIAL` in a part of a text.
 
-    Contents are long and hold none. A single character is found many times faster than two, and `|` is rare in most of
-    them; in a table, where it isn't, two are looked for after some.
+    Contents are long and have none. Finding a single character is many times faster than finding two, and `|` is rare
+    in most texts. In a table it is frequent, so after `_MAX_BARS` bars the pattern itself is searched.
     """
-    place = start
-    for _ in range(_MOST_BARS):
-        bar = text.find("|", place, stop)
+    position = start
+    for _ in range(_MAX_BARS):
+        bar = text.find("|", position, stop)
         if bar < 0:
             return None
-        place = bar + 1
-        if bar > start and text[bar - 1] == "<" and (found := SPECIAL.match(text, bar - 1, stop)):
-            return found
-    return SPECIAL.search(text, place - 1, stop)
+        position = bar + 1
+        if bar > start and text[bar - 1] == "<" and (match := SPECIAL.match(text, bar - 1, stop)):
+            return match
+    return SPECIAL.search(text, position - 1, stop)
 
 
 class Reason(StrEnum):
-    """The code under which a refused row is counted.
+    """Reason code under which a refused row is counted.
 
-    Of content: `control_tokens_in_content`, `lone_surrogate` (no UTF-8 has it), `not_encodable` (blanks that the
-    tokenizer fails on). Of headers: `invalid_header_field`, `unknown_role`, Of texts:
-    `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
-    `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
+    Contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (blanks that the
+    tokenizer fails on). Headers: `invalid_header_field`, `unknown_role`. Texts: `text_outside_messages`,
+    `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`, `no_next_role`. Tools:
+    `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
 
     CONTROL_TOKENS_IN_CONTENT = "control_tokens_in_content"
@@ -75,14 +75,16 @@ class Reason(StrEnum):
 
 
 class Refusal(Exception):
-    """A conversation or text that is no Harmony; one row's fault, so a reader counts it and goes on.
+    """Exception for a conversation or text that is not valid Harmony.
+
+    A single row is at fault, so a reader counts it and continues.
 
     Args:
-        reason: the code.
-        detail: what is there, for the reject's line.
-        position: in characters: of the text where a text was read, of the message's content where one was rendered;
-            None where it is no content's fault.
-        message: the message's number, from 0, where messages were rendered; None where a text was read.
+        reason: Reason code.
+        detail: Excerpt or description for the reject file.
+        position: Position in characters: of the text when a text is read, of the message's content when one is
+            rendered; None if the fault is not in content.
+        message: Number of the message from 0, when messages are rendered; None when a text is read.
     """
 
     def __init__(self, reason: StrEnum, detail: str, position: int | None = None, message: int | None = None) -> None:
@@ -98,11 +100,11 @@ class Refusal(Exception):
 
 
 class Template(StrEnum):
-    """A way to write messages; the number changes whenever any conversation's text does.
+    """Format of rendered messages; its number changes whenever any text does.
 
-    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`with_object_types`).
-    `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels; it is
-        read, and not rendered.
+    `harmony/1`: the rendering of openai-harmony 0.0.8, with missing object types of tool schemas filled in
+    (`with_object_types`). `plain/1`: only `<|start|>author<|message|>…<|end|>`, as in datasets without channels; it is
+    read, but not rendered.
     """
 
     HARMONY_1 = "harmony/1"
@@ -110,10 +112,10 @@ class Template(StrEnum):
 
 
 class Analysis(StrEnum):
-    """What becomes of messages on the analysis channel, whoever sends them.
+    """Treatment of messages on the analysis channel, from any sender.
 
-    `keep`: all are rendered. `drop`: none is. `auto_drop`: openai-harmony's default: if the last assistant message is
-    on the final channel, those before the first message on it are dropped, so that a single turn loses all.
+    `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
+    on the final channel, analysis before the first final message is dropped, so that a single turn loses all of it.
     """
 
     KEEP = "keep"
@@ -122,10 +124,10 @@ class Analysis(StrEnum):
 
 
 class Ending(StrEnum):
-    """How the text ends.
+    """End of a rendered text.
 
-    `training`: as `render_conversation_for_training`: a last assistant message on the final channel ends with
-    `<|return|>`. `conversation`: each message ends with its own token. `completion`: then `<|start|>assistant`.
+    `training`: as in `render_conversation_for_training`, a last assistant message on the final channel ends with
+    `<|return|>`. `conversation`: each message ends with its own token. `completion`: `<|start|>assistant` follows.
     """
 
     TRAINING = "training"
@@ -133,15 +135,16 @@ class Ending(StrEnum):
     COMPLETION = "completion"
 
 
-# openai-harmony reads no JSON beyond a depth of 128; a schema takes two levels a property.
+# openai-harmony reads JSON up to a depth of 128; each property of a schema takes two levels.
 MAX_DEPTH = 60
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 
 def content_text(content: JsonValue) -> str:
-    """The content of a message: a string as it is, anything else as JSON with sorted keys; NaN and infinities, which
-    JSON has not, as null.
+    """Return content as text: a string as is, other values as JSON with sorted keys.
+
+    NaN and infinities, which JSON lacks, become null.
     """
     if isinstance(content, str):
         return content
@@ -152,36 +155,36 @@ def content_text(content: JsonValue) -> str:
 
 
 def finite(value: JsonValue) -> JsonValue:
-    """The value with null for NaN and infinities, at any depth."""
+    """Replace NaN and infinities by null, at any depth."""
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def compact_json(value: JsonValue) -> str:
-    """JSON without blanks, keys in their own order, numbers as openai-harmony writes them: msgspec does so too.
+    """Encode a value as JSON without blanks, with keys in their own order.
 
-    A number is written exactly. openai-harmony, which reads it first, is off in the last digit for some that have more
-    than 15 digits or are smaller than 1e-22 or larger than 1e22.
+    Numbers are exact. openai-harmony reads them first, so the last digit of its output can differ for numbers with more
+    than 15 digits, below 1e-22 or above 1e22.
 
     Raises:
-        Refusal: a number that openai-harmony can't read: NaN, infinity, an integer beyond all floats; or a value nested
-            deeper than `MAX_DEPTH`.
+        Refusal: A number cannot be read by openai-harmony (NaN, infinity, an integer beyond all floats), or a value is
+            nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_readable(value)).decode()
 
 
 def _readable(value: JsonValue, depth: int = 0) -> JsonValue:
-    """The value with floats for integers of more than 64 bits, as openai-harmony reads them."""
+    """Replace integers of more than 64 bits by floats, as openai-harmony does."""
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
     match value:
         case dict():
-            return {key: _readable(one, depth + 1) for key, one in value.items()}
+            return {key: _readable(item, depth + 1) for key, item in value.items()}
         case list():
-            return [_readable(one, depth + 1) for one in value]
+            return [_readable(item, depth + 1) for item in value]
         case float() if math.isfinite(value):
             return value
         case int() if not -(2**63) <= value < 2**64:
@@ -192,16 +195,16 @@ def _readable(value: JsonValue, depth: int = 0) -> JsonValue:
     raise Refusal(Reason.NUMBER_OUT_OF_RANGE, f"{value!r:.40} in a tool's schema")
 
 
-# Harmony sets no limit. No tool is called so, and the length of what is kept of a malformed text is bounded.
+# Harmony sets no limit. No real name is as long, and the limit bounds the excerpt of a malformed text.
 FIELD = r"[^\s<\ud800-\udfff]{1,256}+"
 _IS_FIELD = re.compile(FIELD)
 _IS_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
-# Tools that answer under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
+# Tools that reply under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
 _UNDOTTED_TOOLS = frozenset({"python", "tool"})
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """Author role of a message."""
 
     SYSTEM = "system"
     DEVELOPER = "developer"
@@ -214,14 +217,15 @@ SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
 
 
 class Message(NamedTuple):
-    """One message; what its header has not is None.
+    """Message of a conversation; a missing header field is None.
 
     Attributes:
-        content: text without control tokens; a system or developer message's sections are part of it.
-        name: the tool (`functions.lookup`), always there for a tool; else the name after the role.
-        recipient: whom it goes to. An assistant message with one is a call, and its content the arguments.
-        channel: `analysis`, `commentary`, `final`.
-        content_type: how the content is written, `<|constrain|>json` for a call's arguments.
+        role: Author role.
+        content: Text without control tokens; the sections of a system or developer message are part of it.
+        name: Tool name (`functions.lookup`), always set for a tool; else the name after the role.
+        recipient: Addressee. An assistant message with a recipient is a call, and its content holds the arguments.
+        channel: `analysis`, `commentary` or `final`.
+        content_type: Format of the content, `<|constrain|>json` for the arguments of a call.
     """
 
     role: Role
@@ -233,24 +237,24 @@ class Message(NamedTuple):
 
     @property
     def is_call(self) -> bool:
-        """Whether the assistant calls a tool."""
+        """True if the assistant calls a tool."""
         return self.role is Role.ASSISTANT and self.recipient is not None
 
     @property
     def is_plain(self) -> bool:
-        """Whether its header is an author alone."""
+        """True if the header consists of an author alone."""
         return self.recipient is None and self.channel is None and self.content_type is None
 
 
 @lru_cache(maxsize=4096)
 def header(role: Role, name: str | None, recipient: str | None, channel: str | None, content_type: str | None) -> str:
-    """What stands between `<|start|>` and `<|message|>`.
+    """Return the header between `<|start|>` and `<|message|>`.
 
-    The recipient `all`, which openai-harmony leaves out, is refused: it could not be read back.
+    The recipient `all`, which openai-harmony omits, is refused because it could not be read back.
 
     Raises:
-        Refusal: a field is empty, holds blanks, `<` or a lone surrogate, or is longer than 256; a tool's name is
-            missing, or would be read as another author.
+        Refusal: A field is empty, has blanks, `<` or a lone surrogate, or is longer than 256 characters; or a tool's
+            name is missing or would be read as another author.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():
@@ -268,10 +272,10 @@ def header(role: Role, name: str | None, recipient: str | None, channel: str | N
 
 @lru_cache(maxsize=4096)
 def read_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | None:
-    """Role and name; None if nobody is called so.
+    """Split an author into role and name; return None for an unknown author.
 
-    A name that is no role is a tool's if it has a dot (`functions.lookup`), if its message has a recipient, or if it
-    is `python` or `tool`. Anything else may be a misspelt role.
+    A name that is not a role belongs to a tool if it has a dot (`functions.lookup`), if its message has a recipient, or
+    if it is `python` or `tool`. Anything else may be a misspelt role.
     """
     role, colon, name = author.partition(":")
     if (speaker := SPEAKERS.get(role)) is not None:

@@ -1,8 +1,8 @@
-"""Text → messages, with the characters that each takes.
+"""Parser of Harmony texts into messages with exact spans.
 
-Read are both templates, and what models and the official vectors write besides: the recipient before or after the
+Both templates are read, and variants that models and the official vectors write: a recipient before or after the
 channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
-for the recipient where there is no other). Nothing is repaired: a text is read whole or refused at its first fault.
+for the recipient if the header names no other). Nothing is repaired: a text is read whole or refused at its first fault.
 """
 
 import hashlib
@@ -41,31 +41,32 @@ _CONTINUED_HEADER = re.compile(f"(){_AFTER_AUTHOR}")
 
 
 class Terminator(StrEnum):
-    """What ends a message."""
+    """Control token that ends a message."""
 
     END = END
     CALL = CALL
     RETURN = RETURN
 
 
-_HEADER_CHARACTERS = 1500  # five fields of 256, and what stands around them
+_HEADER_CHARACTERS = 1500  # five fields of 256, and the text around them
 _TERMINATORS = {str(terminator): terminator for terminator in Terminator}
 
 
 class Span(NamedTuple):
-    """Characters of a text, from `start` up to `stop`, which is excluded."""
+    """Range of characters from `start` to `stop`, which is excluded."""
 
     start: int
     stop: int
 
 
 class ParsedMessage(NamedTuple):
-    """A message and where it is.
+    """Message with its position in a text.
 
     Attributes:
-        terminator: None where the text ends before one (`ending="open"`).
-        span: from `<|start|>` to the terminator, both included.
-        body: the content: from behind `<|message|>` up to the terminator, excluded.
+        message: The message itself.
+        terminator: Control token that ends it; None if the text ends first (`ending="open"`).
+        span: From `<|start|>` to the terminator, both included.
+        body: Content, from behind `<|message|>` up to the terminator, excluded.
     """
 
     message: Message
@@ -76,11 +77,13 @@ class ParsedMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedText:
-    """A text and its messages, whose spans follow one another without a gap.
+    """Text with its messages, whose spans follow one another without a gap.
 
     Attributes:
-        next_role: whose turn is announced at the end of the text (`ending="next_role"`); else None.
-        utf8: the text in UTF-8, made once.
+        text: The whole text.
+        messages: Messages in order.
+        next_role: Role announced at the end of the text (`ending="next_role"`); else None.
+        utf8: The text in UTF-8, encoded once.
     """
 
     text: str
@@ -90,17 +93,17 @@ class ParsedText:
 
     @cached_property
     def conversation(self) -> list[Message]:
-        """The messages alone: what `render_harmony` takes."""
+        """Messages without positions, as `render_harmony` takes them."""
         return [parsed.message for parsed in self.messages]
 
     @cached_property
     def calls(self) -> list[Message]:
-        """The calls among them."""
+        """Messages in which the assistant calls a tool."""
         return [message for message in self.conversation if message.recipient is not None and message.is_call]
 
     @property
     def template(self) -> Template:
-        """`plain/1` if that gives this text; `harmony/1` gives the same of messages without channels."""
+        """Template of the text; `plain/1` if both templates produce it."""
         is_plain = all(parsed.message.is_plain and parsed.terminator is Terminator.END for parsed in self.messages)
         return Template.PLAIN_1 if is_plain else Template.HARMONY_1
 
@@ -108,15 +111,17 @@ class ParsedText:
 def parse_harmony(
     text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
 ) -> ParsedText:
-    """The messages of a text; none of an empty one.
+    """Parse a text into messages; an empty text yields no message.
 
     Args:
-        opening: the role that was announced before the text, whose first message then lacks `<|start|>` and author: so
-            begins what a model writes after `<|start|>assistant`. None: the text begins with a message.
-        ending: `closed`: the last message has its terminator. `next_role`: then follows `<|start|>` and a role, as in
-            a prompt. `open`: the last message has no terminator; its body is the rest of the text.
+        text: Text of either template.
+        opening: Role announced before the text, so that the first message lacks `<|start|>` and author, as in the
+            output of a model after `<|start|>assistant`. None if the text begins with a message.
+        ending: `closed`: the last message has its terminator. `next_role`: `<|start|>` and a role follow it, as in a
+            prompt. `open`: the last message has no terminator, and its body is the rest of the text.
+
     Raises:
-        Refusal: with the position of the first fault.
+        Refusal: The text is not valid; carries the position of the first fault.
     """
     try:
         utf8 = text.encode("utf-8")
@@ -144,20 +149,23 @@ def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iter
         if header is None:
             raise _header_refusal(text, start, stop, opening)
         body = end + len(MESSAGE)
-        found = first_special(text, body, stop)
-        if found is None and not is_open:
+        token = first_special(text, body, stop)
+        if token is None and not is_open:
             raise Refusal(Reason.MESSAGE_NOT_CLOSED, "the text ends in a message", start)
-        content = Span(body, found.start() if found else stop)
+        content = Span(body, token.start() if token else stop)
         message = Message(header.role, text[content.start : content.stop], *header[2:])
-        terminator = _terminator(found, message) if found else None
-        span = Span(start, found.end() if found else stop)
+        terminator = _terminator(token, message) if token else None
+        span = Span(start, token.end() if token else stop)
         yield ParsedMessage(message, terminator, span, content)
         start, opening = span.stop, None
 
 
-@lru_cache(maxsize=4096)  # a dataset has few
+@lru_cache(maxsize=4096)  # a dataset has few headers
 def _header(header: str, opening: Role | None) -> Message | None:
-    """What a header says, `<|message|>` included, as a message without content; None if it is refused."""
+    """Read a header with its `<|message|>` as a message without content.
+
+    Returns None if the header is invalid.
+    """
     match = (_HEADER if opening is None else _CONTINUED_HEADER).fullmatch(header)
     if match is None:
         return None
@@ -169,19 +177,19 @@ def _header(header: str, opening: Role | None) -> Message | None:
     return Message(speaker[0], "", speaker[1], recipient, channel, constrained or content_type)
 
 
-def _terminator(found: re.Match[str], message: Message) -> Terminator:
-    terminator = _TERMINATORS.get(found.group())
+def _terminator(token: re.Match[str], message: Message) -> Terminator:
+    terminator = _TERMINATORS.get(token.group())
     if terminator is None:
-        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
+        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
     if (terminator is Terminator.CALL and not message.is_call) or (
         terminator is Terminator.RETURN and message.role is not Role.ASSISTANT
     ):
-        raise Refusal(Reason.WRONG_TERMINATOR, f"{terminator} after a message that is no call or answer", found.start())
+        raise Refusal(Reason.WRONG_TERMINATOR, f"{terminator} after a message that is no call or answer", token.start())
     return terminator
 
 
 def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
-    """Why there is no header at a position, or none that is read."""
+    """Return the refusal of a missing or invalid header at a position."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
     if match is not None:
         author, before, _, after, *_ = match.groups()
@@ -197,16 +205,16 @@ def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> R
 
 @dataclass(frozen=True)
 class QualityFlags:
-    """Claims about a text; all but the first are false of one that is no Harmony.
+    """Properties of a text; all but `reason` are false if it is not valid Harmony.
 
     Attributes:
-        valid_harmony: it has messages, each closed, and nothing else.
-        reason: why it is not valid; None if it is, or is empty.
-        completion_nonempty: its last message is the assistant's, and holds more than blanks.
-        has_user: there is a user message.
-        has_analysis: there is an assistant message on the analysis channel.
-        has_calls: the assistant calls a tool.
-        calls_answered: there are as many messages of tools as calls; also true of neither.
+        valid_harmony: The text consists of closed messages, at least one.
+        reason: Reason why it is not valid; None if it is valid or empty.
+        completion_nonempty: The last message is the assistant's and has more than blanks.
+        has_user: A user message exists.
+        has_analysis: An assistant message is on the analysis channel.
+        has_calls: The assistant calls a tool.
+        calls_answered: The numbers of tool messages and calls are equal; also true if both are 0.
     """
 
     valid_harmony: bool
@@ -219,7 +227,7 @@ class QualityFlags:
 
 
 def basic_quality_flags_from_text(text: str) -> QualityFlags:
-    """The flags of a text, of either template."""
+    """Compute the quality flags of a text of either template."""
     messages, reason = list[Message](), None
     try:
         messages = parse_harmony(text).conversation
@@ -230,7 +238,9 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
     return QualityFlags(
         valid_harmony=bool(messages),
         reason=reason,
-        completion_nonempty=any(one.role is Role.ASSISTANT and one.content.strip() for one in messages[-1:]),
+        completion_nonempty=any(
+            message.role is Role.ASSISTANT and message.content.strip() for message in messages[-1:]
+        ),
         has_user=any(message.role is Role.USER for message in messages),
         has_analysis=any(message.channel == "analysis" for message in spoken),
         has_calls=calls > 0,
@@ -239,9 +249,9 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
 
 
 def sha1_text_id(text: str) -> str:
-    """Hex sha1 of its UTF-8, 40 characters.
+    """Return the sha1 of the text's UTF-8 as 40 hex digits.
 
     Raises:
-        UnicodeEncodeError: it holds a lone surrogate; no UTF-8 has it.
+        UnicodeEncodeError: The text has a lone surrogate, which UTF-8 cannot encode.
     """
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()

@@ -1,14 +1,14 @@
-"""The system and developer messages that open a conversation, with the `# Tools` section.
+"""System and developer messages with the `# Tools` section.
 
-The source is openai/harmony, docs/format.md, "Function calling". A tool's arguments, JSON Schema, are shown in types
-like TypeScript's. openai-harmony renders a schema without `type` as `any`, whatever its properties: the arguments are
-lost. Many tools of real datasets are written so.
+The source is openai/harmony, docs/format.md, "Function calling". A tool's arguments, JSON Schema, are rendered as types
+similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, whatever its properties, so the
+arguments are lost. Many tools of real datasets have such schemas.
 
-The types equal openai-harmony 0.0.8's on every schema, its losses included: `any` stands for a schema without a type
-(`with_object_types` fills in objects), for `anyOf`, `allOf`, `$ref`, `const` and enums without a type; a list of types
-shows names alone, without properties, items or enum; beside a `oneOf`, type and properties are not shown, and a
-property's description is not shown that equals its first variant's; of enums only strings are shown, of examples too;
-quotes in enums and line breaks in descriptions of properties are not escaped.
+The types equal openai-harmony 0.0.8's for every schema, losses included. `any` stands for a schema without a type
+(`with_object_types` fills in objects), for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types
+is rendered as names alone, without properties, items or enum. Next to a `oneOf`, type and properties are omitted, and
+so is a property's description that equals its first variant's. Only strings are rendered from enums and examples.
+Quotes in enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 
 
 def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
-    """The schema with `"type": "object"` wherever there are `properties` and no type (or null), nested ones too.
+    """Add `"type": "object"` to every schema with `properties` but no type (or null).
 
-    It goes where the rendering goes: into properties, items and the variants of `oneOf`. The order of keys stays; the
-    type that is added comes first. What has a type is unchanged, also where the rendering loses its properties: under
-    a list of types (`["object", "null"]`), or beside a `oneOf`.
+    The rule applies wherever the rendering descends: into properties, items and the variants of `oneOf`. Keys keep
+    their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
+    properties: under a list of types (`["object", "null"]`), or next to a `oneOf`.
 
     Raises:
-        Refusal: schemas nested deeper than `MAX_DEPTH`.
+        Refusal: Schemas are nested deeper than `MAX_DEPTH`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")
@@ -36,7 +36,7 @@ def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
     completed = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, dict):
-        completed["properties"] = {name: with_object_types(one, depth + 1) for name, one in properties.items()}
+        completed["properties"] = {name: with_object_types(nested, depth + 1) for name, nested in properties.items()}
         if schema.get("type") is None:
             completed.pop("type", None)
             completed = {"type": "object", **completed}
@@ -53,12 +53,14 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 
 
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
-    """The type of a schema; what is no schema is `any`.
+    """Render the type of a schema; a value that is not a schema is `any`.
 
     Args:
-        indent: blanks before its lines; nested properties get four more, variants three more.
+        schema: JSON Schema of a value.
+        indent: Blanks before its lines; nested properties get four more, variants three more.
+
     Raises:
-        Refusal: a default that is no JSON number.
+        Refusal: A default is not a JSON number.
     """
     if not isinstance(schema, dict):
         return "any"
@@ -73,8 +75,8 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
         case "array":
             return f"{typescript_type(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
         case "string":
-            words = [f'"{word}"' for word in _list(schema, "enum") or [] if isinstance(word, str)]
-            return " | ".join(words) or "string"
+            literals = [f'"{value}"' for value in _list(schema, "enum") or [] if isinstance(value, str)]
+            return " | ".join(literals) or "string"
         case str():
             return _NAMES.get(kind, "any")
     return "any"
@@ -87,14 +89,14 @@ def _object_type(schema: _Schema, indent: str) -> str:
     required = {name for name in _list(schema, "required") or [] if isinstance(name, str)}
     lines = [
         line
-        for name, one in (properties if isinstance(properties, dict) else {}).items()
-        for line in _property(f"{name}{'' if name in required else '?'}", _schema(one), indent)
+        for name, nested in (properties if isinstance(properties, dict) else {}).items()
+        for line in _property(f"{name}{'' if name in required else '?'}", _schema(nested), indent)
     ]
     return above + "{\n" + "".join(f"{line}\n" for line in lines) + indent + "}"
 
 
 def _property(name: str, schema: _Schema, indent: str) -> Iterator[str]:
-    """Its lines: comments, then the name with its type, which may have several lines itself."""
+    """Yield comment lines, then the name with its type, which may have several lines."""
     if (title := _text(schema, "title")) is not None:
         yield f"{indent}// {title}"
         yield f"{indent}//"
@@ -121,8 +123,8 @@ def _property_variants(name: str, schema: _Schema, variants: Sequence[_Schema], 
         yield f"{indent}// {default}"
     yield f"{indent}{name}:"
     for number, variant in enumerate(variants):
-        is_said = (number == 0 and is_above) or _text(variant, "description") == description
-        yield f"{indent} | {_variant(variant, indent, not is_said, False)}"
+        is_repeated = (number == 0 and is_above) or _text(variant, "description") == description
+        yield f"{indent} | {_variant(variant, indent, not is_repeated, False)}"
     yield f"{indent},"
 
 
@@ -133,12 +135,15 @@ def _variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: boo
 
 
 def _type_or_null(schema: _Schema, indent: str) -> str:
-    written = typescript_type(schema, indent)
-    return f"{written} | null" if schema.get("nullable") is True and "null" not in written else written
+    rendered = typescript_type(schema, indent)
+    return f"{rendered} | null" if schema.get("nullable") is True and "null" not in rendered else rendered
 
 
 def _default(schema: _Schema, quotes_enums: bool) -> str:
-    """`default: …`; empty if there is none. A string is quoted without escapes, an enum's not at all or as JSON."""
+    """Render `default: …`; empty if the schema has no default.
+
+    A string is quoted without escapes. A string of an enum is bare, or JSON if `quotes_enums`.
+    """
     if "default" not in schema:
         return ""
     default = schema["default"]
@@ -150,7 +155,7 @@ def _default(schema: _Schema, quotes_enums: bool) -> str:
 
 
 def _schema(value: JsonValue) -> _Schema:
-    """A schema's keys; what is no object has none."""
+    """Return a schema's keys; empty for a value that is not an object."""
     return value if isinstance(value, dict) else {}
 
 
@@ -169,10 +174,10 @@ FUNCTIONS = "functions"
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """A function that can be called.
+    """Function that the assistant can call.
 
     Attributes:
-        parameters: its arguments as JSON Schema; None if it takes none.
+        parameters: JSON Schema of its arguments; None if it takes none.
     """
 
     name: str
@@ -182,7 +187,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Tools under one name; without any, its description says how it is used."""
+    """Tools under one name; without tools, the description explains its use."""
 
     name: str
     description: str | None
@@ -190,32 +195,32 @@ class ToolNamespace:
 
     @cached_property
     def text(self) -> str:
-        """Its part of the section; made once, as whole datasets show the same tools.
+        """Text of the namespace, cached because whole datasets share the same tools.
 
         Raises:
-            Refusal: a schema that can't be rendered.
+            Refusal: A schema cannot be rendered.
         """
         return "\n".join(_namespace_lines(self))
 
 
 def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
-    """The namespace of a developer's own functions, called on the commentary channel as `functions.NAME`."""
+    """Return the namespace of a developer's own functions, called as `functions.NAME`."""
     return ToolNamespace(FUNCTIONS, None, tuple(tools))
 
 
 def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
-    """The section, namespaces by their names, tools in their own order.
+    """Render the tools section: namespaces sorted by name, tools in their own order.
 
-    It equals openai-harmony's of tools whose schemas went through `with_object_types`.
+    The text equals openai-harmony's for tools whose schemas went through `with_object_types`.
 
     Raises:
-        Refusal: two namespaces of one name, or a schema that can't be rendered.
+        Refusal: Two namespaces have one name, or a schema cannot be rendered.
     """
     names = [namespace.name for namespace in namespaces]
     if twice := sorted(name for name in set(names) if names.count(name) > 1):
         raise Refusal(Reason.NAMESPACE_TWICE, f"the namespace {twice[0]!r} is there {names.count(twice[0])} times")
     ordered = sorted(namespaces, key=lambda namespace: namespace.name)
-    return "\n\n".join(["# Tools", *(one.text for one in ordered)])
+    return "\n\n".join(["# Tools", *(namespace.text for namespace in ordered)])
 
 
 def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
@@ -234,7 +239,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as Rust splits them: at a line feed, with the carriage return before it; the last may be without one."""
+    """Split lines like Rust: at a line feed and the carriage return before it."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
@@ -244,10 +249,10 @@ _CALLS = "Calls to these tools must go to the commentary channel: 'functions'."
 
 @dataclass(frozen=True)
 class SystemContent:
-    """What a system message says; None, or nothing in a tuple, is left out.
+    """Contents of a system message; None and empty tuples are omitted.
 
     Attributes:
-        tools: Harmony's built-in ones, `browser` and `python`; a developer's own go into `DeveloperContent`.
+        tools: Harmony's built-in tools, `browser` and `python`; a developer's own are part of `DeveloperContent`.
     """
 
     model_identity: str | None
@@ -261,7 +266,7 @@ class SystemContent:
 
 @dataclass(frozen=True)
 class DeveloperContent:
-    """What a developer message says: what other formats call the system prompt, and functions."""
+    """Contents of a developer message: instructions and functions."""
 
     instructions: str | None
     tools: tuple[ToolNamespace, ...]
@@ -279,12 +284,12 @@ GPT_OSS_SYSTEM = SystemContent(
 
 
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
-    """The messages of those that are given, system first.
+    """Render the system and developer messages, if present, system first.
 
-    Where the developer has functions, the system message says to which channel calls go.
+    If the developer has functions, the system message names the channel for calls.
 
     Raises:
-        Refusal: tools that can't be rendered (`tool_section`).
+        Refusal: The tools cannot be rendered (`tool_section`).
     """
     messages: list[Message] = []
     if system is not None:
