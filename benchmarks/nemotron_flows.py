@@ -24,7 +24,7 @@ from nemotron_input import Row, Split, real_splits, words_of
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder

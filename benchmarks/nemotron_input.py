@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
+from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, RowOrigin
 
 SAMPLES = "CORPUSMILL_TEST_SAMPLES"  # the folder of samples that `make test-real` takes too
 FORMATS = ("jsonl", "parquet")

@@ -21,7 +21,8 @@ from pages import write_pages
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, capability_pool
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, capability_pool
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED

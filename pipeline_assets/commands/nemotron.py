@@ -15,8 +15,9 @@ from pipeline_assets.commands.inputs import folder_named, folder_or_commit, seal
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, print_lines
-from pipeline_assets.corpus.nemotron import sections
-from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
+from pipeline_assets.corpus.nemotron import dataset_section, sections
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, unknown_split_error
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import open_artifact
@@ -32,7 +33,7 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 
 def inventory(
     dataset: Dataset,
-    said: Annotated[Content, Section(sections.DatasetSection, ("revision", "splits"))],
+    said: Annotated[Content, Section(dataset_section.DatasetSection, ("revision", "splits"))],
     scan: Annotated[Content, Section(sections.Scan)],
     build: Build,
 ) -> None:
@@ -42,8 +43,8 @@ def inventory(
 
 def normalize(
     dataset: Dataset,
-    said: Annotated[Content, Section(sections.DatasetSection)],
-    rows: Annotated[Content, Section(sections.RowsRecipe)],
+    said: Annotated[Content, Section(dataset_section.DatasetSection)],
+    rows: Annotated[Content, Section(RowsRecipe)],
     layout: Annotated[Content, Section(sections.HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
@@ -96,7 +97,7 @@ def run_all(
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
             section |= _at_head(section, build.run.require_hub("a dataset"))
-        efforts = set(sections.EFFORTS.get(section["dataset"], {}).values())
+        efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
         }
@@ -168,11 +169,11 @@ def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], bui
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
-    if "rows" in asked and not (said.get("domain") or sections.known_domain(section["dataset"])):
-        domains = ", ".join(get_args(sections.Domain))
+    if "rows" in asked and not (said.get("domain") or dataset_section.known_domain(section["dataset"])):
+        domains = ", ".join(get_args(dataset_section.Domain))
         raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
     if "rows" in asked and "system" not in asked["rows"]:
-        known = {dataset_key(name): efforts for name, efforts in sections.EFFORTS.items()}
+        known = {dataset_key(name): efforts for name, efforts in dataset_section.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
     name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, said["splits"])])
@@ -182,7 +183,7 @@ def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], bui
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
     """Return the dataset as a recipe has it, with its commit of now and the splits that are there."""
-    known = {dataset_key(name): name for name in sections.DOMAINS}  # of these the owner can be left out
+    known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # of these the owner can be left out
     repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)
     path = Path(section["path"]) if "path" in section else None

@@ -18,10 +18,12 @@ from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE,
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, sections
+from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection
+from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inventory
-from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
+from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe, SealedPools
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe, rows_recipe
 from pipeline_assets.corpus.nemotron.splits import dataset_name, partition_key
 from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
@@ -46,7 +48,7 @@ class NemotronRecipe(Recipe):
 
     system: Literal["nemotron"]
     scan: sections.Scan | None = None
-    rows: sections.RowsRecipe | None = None
+    rows: RowsRecipe | None = None
     deduplicate: sections.DeduplicateRecipe | None = None
     decontamination: DecontaminationSection | None = None
     pools: PoolsRecipe | None = None
@@ -54,7 +56,7 @@ class NemotronRecipe(Recipe):
     scoring: ScoringSection | None = None
     subsets: SubsetsRecipe | None = None
     hf_layout: sections.HubLayout | None = None
-    datasets: Annotated[tuple[sections.DatasetSection, ...], pydantic.Field(strict=False)] = ()
+    datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False)] = ()
     sealed_pools: Annotated[tuple[SealedPools, ...], pydantic.Field(strict=False)] = ()
 
     @classmethod
@@ -104,7 +106,7 @@ class NemotronRecipe(Recipe):
             goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
         return goals
 
-    def _raw(self, section: sections.DatasetSection, split: str) -> Target:
+    def _raw(self, section: DatasetSection, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
         partition = partition_key(section.dataset, split)
@@ -113,7 +115,7 @@ class NemotronRecipe(Recipe):
         outside = split_pin.SplitFolder(Path(section.path), split, patterns)
         return RAW.target(self.name, content, partition=partition, external_inputs=outside)
 
-    def all_splits(self) -> list[tuple[sections.DatasetSection, str]]:
+    def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """List the splits with their datasets, in recipe order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
@@ -221,7 +223,7 @@ def _normalise(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
-    rules = sections.rows_recipe(recipe, job.target.tokenizer)
+    rules = rows_recipe(recipe, job.target.tokenizer)
     origin = row_origin(pin.manifest.identity, recipe["subset"], recipe["domain"])
     with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files:
         return normalise_split(job.staging, files, origin, rules, job.run.settings)
@@ -235,7 +237,7 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
 
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
-    sections.NORMALISE_STAGE,
+    NORMALISE_STAGE,
     file_builder(_normalise),
     """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
 
@@ -254,10 +256,10 @@ NORMALIZED_SHARDS = Kind(
 
 
 def _gather_prompts(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.nemotron.deduplicate import PromptRules, gather_prompts
+    from pipeline_assets.corpus.nemotron.prompts import PromptRules, gather_prompts
 
     [rows, *earlier] = job.upstream
-    system = sections.rows_recipe(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).system_content
+    system = rows_recipe(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).system_content
     rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
     return gather_prompts(job.staging, rows, earlier, rules, job.run.settings)
 

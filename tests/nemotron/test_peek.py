@@ -16,7 +16,7 @@ from test_terminal import terminal
 from pipeline_assets.commands.rows import peek
 from pipeline_assets.corpus.harmony.encode import loss_spans
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.nemotron.sections import RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 
 MODES = [
     {"mode": "assistant_last"},

@@ -17,7 +17,7 @@ from nemotron_hub import SHIPPED
 
 from pipeline_assets.build.rows.source_row import SourceRow, read_record
 from pipeline_assets.build.rows.trace import open_rows, trace_row
-from pipeline_assets.corpus.nemotron.schema import RULES
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs

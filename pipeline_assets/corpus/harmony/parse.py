@@ -2,7 +2,8 @@
 
 Both templates are read, and variants that models and the official vectors write: a recipient before or after the
 channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
-for the recipient if the header names no other). Nothing is repaired: a text is read whole or refused at its first fault.
+for the recipient if the header names no other). Nothing is repaired: a text is read whole, or refused at its
+first fault.
 """
 
 import hashlib

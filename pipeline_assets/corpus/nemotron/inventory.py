@@ -11,6 +11,7 @@ from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron import source_rows
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.pages import cell, code, markdown_table
@@ -143,7 +144,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
         InputError: from `read_shard`.
     """
     census, rejects = RowCensus(), []
-    parquet = source_rows.parquet_files(shard.pieces)
+    parquet = parquet_files(shard.pieces)
     for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)

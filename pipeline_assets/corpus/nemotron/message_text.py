@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, content_text
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 
 REASONING_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
 AS_JSON: Final = "messages_as_json"

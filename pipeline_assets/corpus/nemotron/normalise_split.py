@@ -22,7 +22,7 @@ import heapq
 import importlib
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,26 +34,23 @@ from pipeline_assets.corpus.formats.arrow_columns import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
-from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.normalise_rows import BY_NAME, bounded, normalise_shard
+from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
+from pipeline_assets.corpus.nemotron.normalise_shard import BY_NAME, bounded, normalise_shard
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.nemotron.sections import Domain, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
-from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.lines import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
-from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity
 from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
@@ -201,30 +198,3 @@ def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> 
             lists += 1
         file.write(b"\n}\n")
     return OutputFile.plain(name, lists, file)
-
-
-HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)
-_SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
-
-
-def lay_out(building: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """The folder above.
-
-    Args:
-        splits: their normalised rows.
-        card: what README.md is to say; None for no such file.
-    """
-    files = [file for split in splits for file in _linked_files(split, building)]
-    labels = [] if card is None else [write_text(building, CARD, card)]  # it has sizes as stored, which are no content
-    of_splits = [split.manifest.identity.counts for split in splits]
-    counts = {name: sum(counts[name] for counts in of_splits) for name in _SUMS}
-    return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
-
-
-def _linked_files(split: Artifact, building: StagingDir) -> Iterator[OutputFile]:
-    stored_at = {file.path: file for file in split.manifest.storage}
-    for content in split.manifest.identity.files:
-        if content.path not in (REJECTS_FILE, DROPPED_FILE):
-            stored = stored_at[content.path]
-            durable.link(split.path(content.path), building.path(content.path))
-            yield OutputFile(content.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)

@@ -24,15 +24,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import mask, to_array, utf8_strings
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
-from pipeline_assets.corpus.nemotron.schema import (
-    SCHEMA,
-    PoolsRecipe,
-    capability_pool,
-    data_files,
-    matching_rows,
-    parse_condition,
-    select_columns,
-)
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages

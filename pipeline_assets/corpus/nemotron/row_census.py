@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pipeline_assets.corpus.nemotron.row_columns import row_correctness
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, has_value
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.tools import given_tools
 
 Tally: TypeAlias = dict[str, Any]  # counts, and tallies, by name

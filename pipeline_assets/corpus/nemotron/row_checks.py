@@ -17,8 +17,8 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.rows_recipe import rows_recipe
 from pipeline_assets.corpus.nemotron.schema import data_files
-from pipeline_assets.corpus.nemotron.sections import rows_recipe
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact, Verdict

@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
-from pipeline_assets.corpus.nemotron.conversation import RowText, proof_task
-from pipeline_assets.corpus.nemotron.sections import Domain, RowsRecipe
-from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, to_text
+from pipeline_assets.corpus.nemotron.conversation import RowText
+from pipeline_assets.corpus.nemotron.dataset_section import Domain
+from pipeline_assets.corpus.nemotron.proofs import proof_task
+from pipeline_assets.corpus.nemotron.row_values import Row, canonical_text, has_value, to_text
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
 from pipeline_assets.corpus.readers.columns import is_nested_within

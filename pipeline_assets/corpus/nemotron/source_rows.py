@@ -17,188 +17,19 @@ which is that of a tool's properties in a text.
 | `.parquet` | number in the file, from 0 | runs of row groups |
 """
 
-import base64
-import datetime
 import itertools
-import json
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
 from pipeline_assets.corpus.nemotron.splits import detect_format
-from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
+from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges, open_source
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import grouped_by_size
-
-Row: TypeAlias = Mapping[str, JsonValue]
-
-# Made once: json.dumps would make an encoder for every value. JSON can't hold itself.
-_encode = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
-).encode
-
-
-def has_value(value: JsonValue) -> bool:
-    """Whether a column or key has a value; `{}`, 0 and false are values."""
-    return bool(value) or (value is not None and value != "" and value != [])
-
-
-def canonical_text(value: JsonValue) -> str:
-    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them; NaN and
-    infinities, which Parquet has and JSON has not, as null.
-    """
-    try:
-        return _encode(value)
-    except ValueError:
-        return _encode(finite(value))
-
-
-def to_text(value: JsonValue) -> str | None:
-    """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
-    if not has_value(value):
-        return None
-    return value if isinstance(value, str) else canonical_text(value)
-
-
-class RowReason(StrEnum):
-    """The code under which a rejected row is counted; `harmony.message.Reason` has the others.
-
-    `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
-    without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
-    `malformed_tool_call`, `malformed_tools`: not the form that the datasets have. `unknown_role`. `reply_without_call`:
-    a tool replies without a name, and no call waits. `lone_surrogate`: no UTF-8 has it. `nested_too_deep`: more than
-    `columns.MAX_NESTING` values in values.
-    """
-
-    NO_MESSAGES = "no_messages"
-    NO_PROBLEM = "no_problem"
-    NO_FORMAL_STATEMENT = "no_formal_statement"
-    WRONG_TYPE = "wrong_type"
-    MALFORMED_MESSAGE = "malformed_message"
-    MALFORMED_TOOL_CALL = "malformed_tool_call"
-    MALFORMED_TOOLS = "malformed_tools"
-    UNKNOWN_ROLE = "unknown_role"
-    REPLY_WITHOUT_CALL = "reply_without_call"
-    LONE_SURROGATE = "lone_surrogate"
-    NESTED_TOO_DEEP = "nested_too_deep"
-
-
-class RowFault(Refusal):
-    """A row that can't be used, whatever its conversation is; its reason is a `RowReason`."""
-
-
-# In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
-_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
-
-
-@dataclass(frozen=True)
-class ParquetRows:
-    """What is to be done to the rows of one file.
-
-    Attributes:
-        has_other_values: a column has times, decimals, bytes or the like, at any depth.
-        with_objects: columns with objects, of which nulls are to be left out.
-        is_shallow: no value can be nested deeper than `MAX_NESTING`.
-    """
-
-    has_other_values: bool
-    with_objects: tuple[str, ...]
-    is_shallow: bool
-
-    @classmethod
-    def for_schema(cls, schema: pa.Schema) -> "ParquetRows":
-        """Rows of this schema."""
-        with_objects = tuple(
-            field.name
-            for field in schema
-            if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
-        )
-        deepest = max((2 * str(field.type).count("<") for field in schema), default=0)  # a map is a list of pairs
-        return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
-
-    def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """A row as `json.loads` would have it."""
-        row = as_json(columns) if self.has_other_values else dict(columns)
-        for column in self.with_objects:
-            row[column] = _without_nulls(row[column])
-        return row
-
-
-def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
-    """The Parquet files among them, by name."""
-    files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
-    found = {}
-    for name, file in files.items():
-        with open_source(file) as opened:
-            found[name] = ParquetRows.for_schema(pq.read_schema(opened))
-    return found
-
-
-def as_json(value: Any) -> Any:
-    """The value; times in ISO 8601, decimals as text to the last digit, bytes as their UTF-8, else in base64, UUIDs in
-    their usual form.
-    """
-    match value:
-        case dict():
-            return {key: as_json(one) for key, one in value.items()}
-        case list() | tuple():
-            return [as_json(one) for one in value]
-        case datetime.date() | datetime.time():  # a datetime is a date
-            return value.isoformat()
-        case datetime.timedelta() | Decimal() | uuid.UUID():
-            return str(value)
-        case bytes():
-            try:
-                return value.decode("utf-8")
-            except UnicodeDecodeError:
-                return base64.b64encode(value).decode("ascii")
-    return value
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without_nulls(one) if type(one) in (dict, list) else one
-            for key, one in value.items()
-            if one is not None
-        }
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
-
-
-def _has_objects(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) or any(_has_objects(field.type) for field in _fields(kind))
-
-
-def _has_objects_in_texts(kind: pa.DataType) -> bool:
-    return any(
-        _has_objects(field.type) if field.name in _TEXTS_OF_MESSAGES else _has_objects_in_texts(field.type)
-        for field in _fields(kind)
-    )
-
-
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    return [kind.field(place) for place in range(kind.num_fields)]
-
-
-def _is_json(kind: pa.DataType) -> bool:
-    if kind.num_fields:
-        return all(_is_json(field.type) for field in _fields(kind)) and not pa.types.is_map(kind)
-    if pa.types.is_dictionary(kind):
-        return _is_json(kind.value_type)
-    names = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
-    return any(test(kind) for test in (*names, pa.types.is_boolean, pa.types.is_null))
-
 
 SourcePiece = ByteRange | RowGroupRun
 SHARD_BYTES = 1 << 26

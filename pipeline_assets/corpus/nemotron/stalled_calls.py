@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.nemotron.source_rows import canonical_text
+from pipeline_assets.corpus.nemotron.row_values import canonical_text
 
 _EQUAL_REPLIES = 2
 

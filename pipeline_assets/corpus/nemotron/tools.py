@@ -21,7 +21,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, has_value
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # A schema whose references are written out may be exponential in its length, and a row can have many schemas, hundreds

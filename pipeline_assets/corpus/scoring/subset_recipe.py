@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.schema import Condition, parse_condition, raise_if_invalid_name
+from pipeline_assets.corpus.nemotron.pools_recipe import Condition, parse_condition, raise_if_invalid_name
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Decimal, RecipeSection
 

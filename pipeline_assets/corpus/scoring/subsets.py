@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, matching_rows
+from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, selection_order
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit

@@ -4,7 +4,7 @@ import json
 
 from nemotron_hub import SPLITS, TEXTS, rows_of
 
-from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
+from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, RowOrigin
 
 _NAMES = {dataset.removeprefix("nvidia/"): splits for dataset, splits in SPLITS.items() if dataset != TEXTS}
 EVERY_SPLIT = [f"{dataset}/{split}" for dataset, splits in _NAMES.items() for split in splits]

@@ -8,9 +8,10 @@ from typing import Any
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
+from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, RowOrigin, RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact

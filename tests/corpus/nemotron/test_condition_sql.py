@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 from pipeline_assets.corpus.nemotron.condition_sql import functions, read_condition
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe, parse_condition
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import PROJECT_RECIPES

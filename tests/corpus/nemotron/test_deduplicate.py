@@ -19,7 +19,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.nemotron.deduplicate import DroppedRow, without_system
+from pipeline_assets.corpus.nemotron.prompts import DroppedRow, without_system
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings

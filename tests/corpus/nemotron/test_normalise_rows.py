@@ -17,8 +17,8 @@ from pipeline_assets.corpus.harmony.message import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed_rows
+from pipeline_assets.corpus.nemotron.rows_recipe import SystemMessage
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import SystemMessage
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 
 GOLDEN = Path(__file__).parents[2] / "golden"

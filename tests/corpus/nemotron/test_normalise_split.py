@@ -16,9 +16,9 @@ from rows_made import split_of as build
 
 from pipeline_assets.build.rows.comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
-from pipeline_assets.corpus.nemotron import normalise_rows
+from pipeline_assets.corpus.nemotron import normalise_shard
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -158,7 +158,7 @@ def test_blocks_and_workers_change_no_row(
 
     built = build(folder / "built", files, rules, engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normalise_rows, "_BLOCK_ROWS", block_rows)
+        patch.setattr(normalise_shard, "_BLOCK_ROWS", block_rows)
         in_blocks = build(folder / "blocks", files, rules)
 
     assert rows_of(in_blocks) == rows_of(built)

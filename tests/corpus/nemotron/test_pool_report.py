@@ -17,7 +17,7 @@ from test_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
-from pipeline_assets.corpus.nemotron.schema import RULES, PoolsRecipe
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe
 from pipeline_assets.spine import engine
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings

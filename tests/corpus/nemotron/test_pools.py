@@ -16,8 +16,9 @@ from samples import some
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
-from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, parse_condition
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings

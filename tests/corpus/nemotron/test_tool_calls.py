@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.conversation import OpenCalls
-from pipeline_assets.corpus.nemotron.source_rows import RowFault
+from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
+from pipeline_assets.corpus.nemotron.row_values import RowFault
 
 
 def calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:

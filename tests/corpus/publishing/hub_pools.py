@@ -14,7 +14,8 @@ from faulty_hub import FaultyHub
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_repos import repo_commit

@@ -12,8 +12,8 @@ from rows_made import ANSWER, ORIGIN, QUESTION, settings_of
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, split_pattern
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact

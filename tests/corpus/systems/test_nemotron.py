@@ -10,7 +10,7 @@ from nemotron_hub import SHIPPED, SPLITS
 from refusals import refusal
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.nemotron.sections import DatasetSection
+from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection
 from pipeline_assets.corpus.nemotron.splits import find_splits, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.engine import RunSettings

@@ -1,0 +1,161 @@
+"""Normalisation of a shard."""
+
+import gc
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from pipeline_assets.corpus.converted_shards import IDS, REJECTS
+from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
+from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
+from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, NormalisedRows, normalise_rows
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
+from pipeline_assets.corpus.nemotron.row_census import OTHERS
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
+from pipeline_assets.corpus.nemotron.row_values import Row
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.usage import pause_gc
+
+BY_NAME: Final = (INVALID, UNREAD, THINK)  # counts of several names each, `COUNT/NAME`
+_MAX_NAMES = 64
+
+
+_BLOCK_CHARACTERS = 8 << 20
+_BLOCK_ROWS = 4096
+
+
+def normalise_shard(
+    shard: RowShard,
+    window: Window,
+    folder: StagingView,
+    origin: RowOrigin,
+    settings: RowsRecipe,
+    driver: Driver,
+    zstd_level: int,
+    vocabulary: Path | None = None,
+) -> Receipt:
+    """Normalise the rows of a shard of a split.
+
+    The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
+    (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
+    counts: `spot_checked` (rows), and those of `NormalisedRows`.
+
+    Args:
+        window: unused, because rows are unknown before they are read.
+        origin: its file is replaced by the file of each row.
+
+    Raises:
+        InputError: a file cannot be read, or has changed since the shards were planned.
+        OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
+    """
+    encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
+    counts: Counter[str] = Counter(rows=0, documents=0)
+    rejects: list[Reject] = []
+    dropped: list[Reject] = []
+    tools: dict[str, str] = {}
+    stem = f"{driver}/{shard.name}"
+    rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
+    rejects_name, dropped_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
+    tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
+    with (
+        pause_gc(),
+        ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
+        IdsWriter(folder.path(ids_name)) as ids,
+    ):
+        for file, rows, are_shallow in _blocks(shard):
+            found = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow)
+            rows.clear()
+            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
+            counts["spot_checked"] += _spot_check(found, settings, encoder)
+            counts.update(found.counts)
+            ids.add(found.batch.column("id").to_pylist())
+            rejects += found.rejects
+            dropped += found.dropped
+            tools |= found.tools
+            if found.batch.num_rows:
+                output.write(pa.Table.from_batches([found.batch], SCHEMA))
+    with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
+        writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
+    files = [
+        output.output(rows_name),
+        ids.output(ids_name),
+        write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level),
+        writer.output(tools_name),
+        write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
+    ]
+    return Receipt(files, bounded(counts))
+
+
+def bounded(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts with the 64 most frequent unread keys; the others are summed."""
+    rest = f"{UNREAD}/{OTHERS}"
+    names = sorted(
+        (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
+        key=lambda name: (-counts[name], name),
+    )
+    others = frozenset(names[_MAX_NAMES:])
+    kept = {name: count for name, count in counts.items() if name not in others}
+    return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in others)} if others else {})
+
+
+def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
+    """Yield blocks of limited numbers of rows and characters: their file, the rows, and whether they are shallow."""
+    parquet = parquet_files(shard.pieces)
+    for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
+        form = parquet.get(file)
+        block: list[tuple[int, Row | Fault]] = []
+        characters = 0
+        for row in rows:
+            if len(block) == _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
+                yield file, block, form is None or form.is_shallow
+                block, characters = [], 0
+            if isinstance(row, SourceRow):
+                columns = row.columns if form is None else form.as_json_lines(row.columns)
+                block.append((row.place, columns))
+                characters += _characters(columns)
+            else:
+                block.append((row.row, Fault(row.reason, row.detail)))
+        yield file, block, form is None or form.is_shallow
+
+
+def _characters(columns: Mapping[str, object]) -> int:
+    """Estimate the length of a row as text, in characters."""
+    characters = 0
+    values: list[Any] = [*columns.values()]
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            characters += len(value)
+        elif kind is dict:
+            values += value.values()
+        elif kind is list:
+            values += value
+        else:
+            characters += 1
+    return characters
+
+
+def _spot_check(found: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
+    ids = found.batch.column("id").to_pylist()
+    sample = [row for row, one in enumerate(ids) if is_spot_checked(one)]
+    if sample:
+        for row, what in encoding_faults(found.batch, sample, settings.loss_mode, encoder):
+            raise OracleDisagrees(f"row {ids[row]}: {what}")
+    return len(sample)

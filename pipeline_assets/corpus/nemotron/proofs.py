@@ -1,0 +1,37 @@
+"""Rows of Lean proofs."""
+
+from pipeline_assets.corpus.harmony.message import (
+    Message,
+    Role,
+)
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
+
+FORMALISATION = "formalisation"
+PROOF = "proof"
+PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
+
+
+def formalisation(row: Row) -> list[Message]:
+    """The problem, and its statement in Lean for an answer.
+
+    The header's imports and options come before the statement, a blank line between them: published headers have no
+    line end of their own.
+
+    Raises:
+        RowFault: `no_problem`, `no_formal_statement`.
+    """
+    problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
+    if problem is None:
+        raise RowFault(RowReason.NO_PROBLEM, "the row has neither messages nor a problem")
+    if statement is None:
+        raise RowFault(RowReason.NO_FORMAL_STATEMENT, "the row has neither messages nor a formal statement")
+    header = to_text(row.get("lean_header"))
+    answer = statement if header is None else "\n\n".join((header.rstrip("\n"), statement))
+    return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel="final")]
+
+
+def proof_task(row: Row) -> str | None:
+    """`meta_task`: what the assistant of a row does, prove or formalise; None of a row that is Harmony text already."""
+    if has_value(row.get("text")):
+        return None
+    return PROOF if has_value(row.get("messages")) else FORMALISATION
