@@ -131,7 +131,7 @@ def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: 
         assert result.returncode == 1
         assert only_line(result) == (
             f"{deduplicated}: removals_within_caps failed: letters: 4 of 8 (50.0%, MORE THAN 30.0%): look at some with "
-            "`corpusmill dedup show`, then raise `max_removed`, or change how they are compared; "
+            "`corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`; "
             "it stays, and nothing is made of it until that passes"
         )
         assert "to go on" not in result.stderr

@@ -151,18 +151,22 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--threshold", "2"), "--threshold: it is '2': a similarity of 2: it is above 0, and 1 at most"),
-        (("--bands", "13"), "13 --bands of 8 rows use 104 permutations, and there are 112: make them equal"),
+        (("--threshold", "2"), "--threshold: it is '2': the similarity must be in (0, 1], got 2"),
+        (("--bands", "13"), "13 --bands of 8 rows use 104 permutations, but signatures have 112: make them equal"),
         (
             ("--near-selection", "quality"),
-            "--near-selection quality goes with a --quality-column, and no other does; correct the options",
+            "--near-selection quality requires --quality-column, and other selections do not allow it; "
+            "correct the options",
         ),
-        (("--max-removed", "7"), "--max-removed: a fraction of 7: it is 1 at most, 0.3 for 30 %; correct the options"),
+        (
+            ("--max-removed", "7"),
+            "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct the options",
+        ),
         (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
         (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: it is given twice; give it once"),
         (
             ("--seen", STORE, "--bands", "14"),
-            "the store has bands 28, rows 4; this run bands 14, rows 8; run with those of the store, or",
+            "the store has bands 28, rows 4; this run has bands 14, rows 8; use the store's values, or",
         ),
         (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: it is given twice; give it once"),
     ],

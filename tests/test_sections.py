@@ -34,7 +34,7 @@ def typed(section: Section, *words: str) -> tuple[str, Any]:
 def test_help_says_what_the_section_says_of_its_keys() -> None:
     said, _ = typed(DEDUP, "--help")
 
-    assert "--near-selection <str> Which stays: first, longest or quality. [default: first]" in said
+    assert "--near-selection <str> Duplicate to keep: first, longest or quality. [default: first]" in said
     assert "--permutations <int range> Numbers in a signature: bands times rows. [default: 112; 1<=x<=4096]" in said
     assert said.count("--shingle-words") == said.count("--seed") == 1, "both proposers have them"
     assert said.count("--workers") == said.count("--strict") == 1

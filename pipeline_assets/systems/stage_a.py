@@ -289,7 +289,7 @@ DEDUPLICATED = Kind(
 
 
 def _sign(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.dedup.dedup_corpus import sign_corpus
+    from pipeline_assets.corpus.dedup.sign_corpus import sign_corpus
 
     [deduplicated] = job.upstream
     recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])

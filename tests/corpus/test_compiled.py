@@ -125,9 +125,9 @@ def test_a_function_that_only_compiled_ones_call_makes_no_array(clone: Path, tmp
 
 def test_importing_compiles_nothing() -> None:
     code = (
-        "from pipeline_assets.corpus.dedup import resolution, sketches, steps\n"
+        "from pipeline_assets.corpus.dedup import bitmap, resolution, sketches\n"
         "from numba.core.dispatcher import Dispatcher\n"
-        "kernels = [one for module in (resolution, sketches, steps) for one in vars(module).values()]\n"
+        "kernels = [one for module in (bitmap, resolution, sketches) for one in vars(module).values()]\n"
         "print(*{len(kernel.signatures) for kernel in kernels if isinstance(kernel, Dispatcher)})"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)

@@ -1,1 +1,1 @@
-"""Decontamination: documents that hold items of an evaluation set go, or lose what they hold of them."""
+"""Decontamination: finds items of evaluation sets in documents and removes them."""

@@ -1,8 +1,7 @@
-"""Decontaminates a corpus of several sources: their Document shards → those without items of evaluation sets, and a
-line for each document that had some.
+"""Decontamination of a corpus: drops contaminated documents or cuts them.
 
-A document that holds enough of an item's n-grams goes, or the words that are the item's do. A build that was killed
-goes on where it was.
+A contaminated document contains enough of an evaluation item's n-grams, see `recipe`. An interrupted build continues
+with its finished shards.
 """
 
 import functools
@@ -19,6 +18,7 @@ import numpy as np
 from pipeline_assets.corpus.converted_shards import REJECTS, gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.decontamination import item_index
+from pipeline_assets.corpus.decontamination.contamination import Contamination, contaminations
 from pipeline_assets.corpus.decontamination.recipe import (
     CONTAMINATED_FILE,
     ContaminatedLine,
@@ -39,41 +39,45 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160
-_WORD = re.compile(r"\w+")  # the words of `dedup.words`
+_WORD = re.compile(r"\w+")  # a word in the sense of `dedup.words`
 _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
 class Decontamination:
-    """What decides what becomes of documents: picklable, since the index is loaded where it is used.
+    """Rules and index of a decontamination.
+
+    It is picklable, because each process loads the index.
 
     Attributes:
-        sets: names of the evaluation sets, in the order of the index.
-        building, digests: of the index, as `load_index` takes them.
+        recipe: Rules for contamination.
+        sets: Names of the evaluation sets, in the order of the index.
+        folder: Folder of the build that has the index, see `load_index`.
+        digests: Hashes of the index files, see `load_index`.
     """
 
     recipe: DecontaminationRecipe
     sets: tuple[str, ...]
-    building: Path
+    folder: Path
     digests: tuple[str, ...]
 
 
 def decontaminate_shard(
     shard: CorpusShard, window: Window, folder: StagingView, rules: Decontamination, zstd_level: int
 ) -> Receipt:
-    """The shard's documents, in order; one that isn't contaminated keeps its bytes.
+    """Decontaminate one shard; documents that are not contaminated keep their bytes.
 
-    Files, in this order: the documents; a `ContaminatedLine` for each that was dropped or cut, in order; rejects.
-    Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `cut/words` and `cut/bytes` out of
-    those, `dropped/<reason>`, `contaminated/<evaluation set>` documents and of them `cut_for/<evaluation set>`,
-    `rejected/<reason>`.
+    Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
+    rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, with `cut/words` and
+    `cut/bytes`; `dropped/<reason>`; `contaminated/<evaluation set>` documents, `cut_for/<evaluation set>` those that
+    were cut; `rejected/<reason>`.
 
     Raises:
-        InputError: a line that is no Document.
+        InputError: A line is not a Document.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = item_index.load_index(rules.building, rules.digests)
+    index = item_index.load_index(rules.folder, rules.digests)
     kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{CONTAMINATED}/{shard.name}{SUFFIX}"
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
@@ -82,9 +86,9 @@ def decontaminate_shard(
         for lines, fatal in read_lines(shard, window):
             counts["rows"] += len(lines) + len(fatal)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
-            left, evidence = _decontaminated(lines, shard, rules, index, counts)
-            counts["documents"] += len(left)
-            kept.write_lines(b"".join(line + b"\n" for line in left), len(left))
+            clean, evidence = _decontaminate_block(lines, shard, rules, index, counts)
+            counts["documents"] += len(clean)
+            kept.write_lines(b"".join(line + b"\n" for line in clean), len(clean))
             contaminated.write_lines(_encoder.encode_lines(evidence), len(evidence))
     counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
@@ -93,42 +97,42 @@ def decontaminate_shard(
 
 
 def load_decontamination(rules: Decontamination) -> None:
-    """Loads what `decontaminate_shard` keeps for the life of its process: the index, tables, and compiled code."""
-    index = item_index.load_index(rules.building, rules.digests)
+    """Load the index and compiled code of `decontaminate_shard` into this process."""
+    index = item_index.load_index(rules.folder, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
-    item_index.contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
+    contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
 
 
-def _decontaminated(
+def _decontaminate_block(
     lines: Sequence[Line],
     shard: CorpusShard,
     rules: Decontamination,
     index: item_index.ItemIndex,
     counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
-    """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
+    """Return the lines of kept documents, and the evidence on contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
     documents = decode(lines, shard, RAW_DOCUMENTS)
     texts = [document.text.encode() for document in documents]
-    found = {one.number: one for one in item_index.contaminations(normalize(texts), index, rules.recipe.cut)}
+    matches = {match.number: match for match in contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
-        if number not in found:
+        if number not in matches:
             kept.append(line)
             counts["bytes"] += len(text)
             continue
-        evidence = _evidence(row, document, found[number], shard, rules, index)
+        evidence = _evidence(row, document, matches[number], shard, rules, index)
         contaminated.append(evidence)
         counts.update(f"contaminated/{name}" for name in evidence.items)
         if evidence.action == "dropped":
             counts[dropped_key(evidence.reason)] += 1
             continue
         counts.update(f"cut_for/{name}" for name in evidence.items)
-        left = _without(document.text, evidence.spans)
-        kept.append(with_text(document, left))
-        size = len(left.encode())
-        changes = {"changed": 1, "cut/words": int(found[number].is_removed.sum()), "cut/bytes": len(text) - size}
+        remaining = _cut_spans(document.text, evidence.spans)
+        kept.append(with_text(document, remaining))
+        size = len(remaining.encode())
+        changes = {"changed": 1, "cut/words": int(matches[number].is_removed.sum()), "cut/bytes": len(text) - size}
         counts.update({"bytes": size, **changes})
     return kept, contaminated
 
@@ -136,23 +140,24 @@ def _decontaminated(
 def _evidence(
     row: int,
     document: RawDocument,
-    found: item_index.Contamination,
+    match: Contamination,
     shard: CorpusShard,
     rules: Decontamination,
     index: item_index.ItemIndex,
 ) -> ContaminatedLine:
     text, items, cut = document.text, index.items, rules.recipe.cut
     words = [match.span() for match in _WORD.finditer(text)]
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], found.is_removed, [False])).astype(np.int8))).tolist()
+    # Indices where removed and kept words alternate: start and end of each removed sequence in turn.
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], match.is_removed, [False])).astype(np.int8))).tolist()
     spans = [(words[first][0], words[stop - 1][1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
-    start = words[found.first_word][0]
+    start = words[match.first_word][0]
     end = next(end for _, end in spans if end > start)
-    name, item_ngrams = int(items.first_names[found.best]), int(items.ngrams[found.best])
+    name, item_ngrams = int(items.first_names[match.best]), int(items.ngrams[match.best])
     id_start = int(items.id_ends[name - 1]) if name else 0
-    few_left = cut is not None and np.count_nonzero(~found.is_removed) < cut.min_kept_words
+    few_left = cut is not None and np.count_nonzero(~match.is_removed) < cut.min_kept_words
     by_set = Counter(
         rules.sets[number]
-        for item in found.items.tolist()
+        for item in match.items.tolist()
         for number in items.sets[items.first_names[item] : items.first_names[item + 1]].tolist()
     )
     return ContaminatedLine(
@@ -161,8 +166,8 @@ def _evidence(
         reason="few_words_left" if few_left else "contaminated",
         evaluation_set=rules.sets[items.sets[name]],
         item=items.ids[id_start : int(items.id_ends[name])].tobytes().decode(),
-        overlap=found.shared / item_ngrams,
-        shared_ngrams=found.shared,
+        overlap=match.shared / item_ngrams,
+        shared_ngrams=match.shared,
         item_ngrams=item_ngrams,
         items={name: by_set[name] for name in rules.sets if name in by_set},
         spans=spans,
@@ -173,7 +178,7 @@ def _evidence(
     )
 
 
-def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+def _cut_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     bounds = [0, *(edge for span in spans for edge in span), len(text)]
     return "".join(text[start:end] for start, end in list(pairwise(bounds))[::2])
 
@@ -182,70 +187,75 @@ _STAGE, _INDEX = "decontaminate", "index"
 
 
 def decontaminate_corpus(
-    building: StagingDir,
+    staging: StagingDir,
     sources: Mapping[str, Artifact],
     evaluation: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
     settings: RunSettings,
     may_be_empty: bool = False,
 ) -> BuildResult:
-    """Files: the documents of all sources, a shard of each shard, without those that are contaminated or what they hold
-    of items; `contaminated.jsonl.zst`, a line for each of these, in order; rejects.
+    """Decontaminate a corpus.
+
+    Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
+    dropped or cut, in order; rejects.
 
     Args:
-        sources: corpora by source; a deduplicated one holds several, which the names of its shards tell.
-        evaluation: at least one set, no two of one name.
-        may_be_empty: whether it is no error that no document is kept.
+        building: Staging directory of the build.
+        sources: Corpora by source; a deduplicated one has several sources, which the names of its shards tell.
+        evaluation: Evaluation sets, at least one, with unique names.
+        recipe: Rules for contamination.
+        settings: Run settings.
+        may_be_empty: Whether a corpus without kept documents is allowed.
+
     Raises:
-        UsageError: a column that isn't there, or holds no text.
-        InputError: an evaluation file that is not as it was, or can't be read, a set without items or whose items are
-            all too short; nothing of the corpus is kept; a line that is no Document.
+        UsageError: A column is missing, or has other values than text.
+        InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; no
+            document is kept; a line is not a Document.
     """
-    prepared = _prepared(building, evaluation, recipe)
-    names, digests = tuple(one.name for one in evaluation), tuple(file.sha256 for file in prepared.files)
-    rules = Decontamination(recipe, names, building.folder, digests)
+    prepared = _prepare_index(staging, evaluation, recipe)
+    names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)
+    rules = Decontamination(recipe, names, staging.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
-    receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
+    receipts = list(run_stage(_STAGE, work, shards, staging, settings, warm_up))
     counts = total_counts(receipts)
     ledger = Ledger.from_counts(counts)
     if not ledger.out and not may_be_empty:
         what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.total_dropped:,} are contaminated)"
-        raise InputError(what, building.target, "leave an evaluation set out, or ask for more overlap")
+        raise InputError(what, staging.target, "remove an evaluation set, or raise `min_item_overlap`")
     gathered = [
-        gather_lines(building, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
+        gather_lines(staging, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
-    told = {
+    summary = {
         "ledger": ledger.to_json(),
         "documents": ledger.out,
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
-        "by_source": add_by_source(shards, (_decontaminate_source(receipt.counts) for receipt in receipts)),
+        "by_source": add_by_source(shards, (_source_counts(receipt.counts) for receipt in receipts)),
         "evaluation": {
-            name: of_items | _decontaminate_documents(name, counts)
-            for name, of_items in prepared.notes["evaluation"].items()
+            name: item_counts | _set_counts(name, counts) for name, item_counts in prepared.notes["evaluation"].items()
         },
         **prepared.counts,
     }
-    return BuildResult([*(receipt.files[0] for receipt in receipts), *gathered], told, {})
+    return BuildResult([*(receipt.files[0] for receipt in receipts), *gathered], summary, {})
 
 
-def _prepared(building: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
-    """The receipt of the index, which is made unless it is there."""
-    receipt = building.receipt(_INDEX, "items")
+def _prepare_index(staging: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
+    """Return the receipt of the index; write the index if it is missing."""
+    receipt = staging.receipt(_INDEX, "items")
     if receipt is None:
-        receipt = item_index.write_index(evaluation, recipe, building)
-        for one in evaluation:
-            one.files()  # else they were written to while they were read
-        building.commit(_INDEX, "items", receipt)
+        receipt = item_index.write_index(evaluation, recipe, staging)
+        for evaluation_set in evaluation:
+            evaluation_set.files()  # raises an error if a file was written to while it was read
+        staging.commit(_INDEX, "items", receipt)
     return receipt
 
 
-def _decontaminate_source(counts: Mapping[str, int]) -> dict[str, int]:
+def _source_counts(counts: Mapping[str, int]) -> dict[str, int]:
     ledger = Ledger.from_counts(counts)
     return {
         "in": ledger.rows_in,
@@ -258,6 +268,6 @@ def _decontaminate_source(counts: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _decontaminate_documents(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
+def _set_counts(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
     contaminated, cut = (counts.get(f"{what}/{evaluation_set}", 0) for what in ("contaminated", "cut_for"))
     return {"contaminated_documents": contaminated, "dropped_documents": contaminated - cut, "cut_documents": cut}

@@ -1,8 +1,8 @@
-"""When a document counts as contaminated by an item of an evaluation set, what becomes of it, and which line says so.
+"""Recipe of decontamination: contamination by evaluation items and its removal.
 
-Documents and items are compared by their normalised words, see `dedup.words`. An item's n-grams are its different runs
-of `ngram_words` words; an item of fewer words has one, itself. A document is contaminated by an item if it holds enough
-of these n-grams, wherever they stand in it.
+Documents and items are compared by their normalized words, see `dedup.words`. An item's n-grams are its distinct
+sequences of `ngram_words` words; an item of fewer words has one n-gram, the whole item. A document is contaminated by
+an item if it contains enough of these n-grams at any positions.
 """
 
 from collections import Counter
@@ -24,32 +24,38 @@ from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_d
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
-_SAMPLES = 3  # of each evaluation set
+_SAMPLES = 3  # documents shown of each evaluation set
 
 
 class CutRecipe(RecipeSection):
-    """What leaves a contaminated document: runs of words in n-grams of its items, with a margin around each."""
+    """Words to cut out of a contaminated document: n-grams of its items with a margin.
+
+    Attributes:
+        margin_words: Words to cut on each side of a sequence of such n-grams.
+        min_kept_words: A document with fewer remaining words is dropped.
+    """
 
     margin_words: int = pydantic.Field(0, ge=0)
     min_kept_words: int = pydantic.Field(50, ge=1)
 
 
 class DecontaminationRecipe(RecipeSection):
-    """Which documents are contaminated.
+    """Rules for contamination.
 
     Attributes:
-        ngram_words: GPT-3 (arXiv 2005.14165, appendix C) took 13.
-        min_item_words: an item of fewer words is never looked for; one of fewer than `ngram_words`, but so many, is
-            looked for as a whole.
-        min_item_overlap: a document is contaminated by an item of whose n-grams it holds such a fraction, or more.
-        max_items_per_ngram: an n-gram of more items than that (the words in which they are all asked) says nothing of
-            any: it is no n-gram of theirs. Items with the same words are one item.
-        cut: how items are cut out; None for `drop`.
+        ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
+        min_item_words: Shorter items are ignored. Items with at least this many words but fewer than `ngram_words` are
+            searched as a whole.
+        min_item_overlap: A document with this fraction of an item's n-grams, or more, is contaminated by it.
+        max_items_per_ngram: N-grams that occur in more items are ignored, because common phrases of questions identify
+            no item. Items with the same words count as one.
+        action: `drop` removes contaminated documents; `cut` removes the matching words.
+        cut: Rules for cutting; None if the action is `drop`.
     """
 
     ngram_words: int = pydantic.Field(13, ge=1, le=100)
     min_item_words: int = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[Decimal, above_zero("an overlap")] = "0.5"
+    min_item_overlap: Annotated[Decimal, above_zero("the overlap")] = "0.5"
     max_items_per_ngram: int = pydantic.Field(10, ge=1)
     action: Literal["drop", "cut"] = "drop"
     cut: CutRecipe | None = None
@@ -57,21 +63,21 @@ class DecontaminationRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_required_keys(self) -> Self:
         if self.min_item_words > self.ngram_words:
-            what = f"{key('min_item_words')} is {self.min_item_words}, and {key('ngram_words')} {self.ngram_words}"
-            raise ValueError(f"{what}: an item of {self.ngram_words} words has an n-gram, so it is looked for")
+            what = f"{key('min_item_words')} must be at most {key('ngram_words')} {self.ngram_words}"
+            raise ValueError(f"{what}, got {self.min_item_words}: an item of {self.ngram_words} words has an n-gram")
         if (self.action == "cut") != (self.cut is not None):
-            raise ValueError(f"{key('action')} cut goes with a section `cut`, and no other does")
+            raise ValueError(f"{key('action')} cut requires a section `cut`, and other actions do not allow it")
         return self
 
 
 class EvaluationColumns(RecipeSection):
-    """Where the rows of JSON lines and Parquet have an item.
+    """Columns of JSON lines and Parquet that have the items.
 
     Attributes:
-        text: columns of text, or of lists of texts; a name may be a path into nested ones, `choices.text`. A row whose
-            columns are all null is an item without words: too short to be found.
-        item: whether all columns of a row are one item, in this order, or each is an item.
-        id: None where rows have none; a row without one is named by its file and its number there, from 0.
+        text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
+            row whose columns are all null is an item without words, which is too short to be searched.
+        item: `row` joins all columns of a row, in this order, into one item; `column` makes each column an item.
+        id: Column with ids; None if rows have none. A row without an id is named by its file and its number, from 0.
     """
 
     text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
@@ -80,13 +86,13 @@ class EvaluationColumns(RecipeSection):
 
 
 class EvaluationRecipe(RecipeSection):
-    """An evaluation set: local files, and what of them is an item.
+    """An evaluation set: local files and the items in them.
 
     Attributes:
-        name: unique among the sets of a corpus.
-        files: patterns, relative to the set's folder, see `list_files`.
-        columns: of JSON lines and Parquet; None where the files are text.
-        text_unit: what of a text file is an item; None where the files are rows.
+        name: Unique name among the sets of a corpus.
+        files: Patterns relative to the set's folder, see `list_files`.
+        columns: Columns of JSON lines and Parquet; None for text files.
+        text_unit: Unit of text files that is an item; None for files of rows.
     """
 
     name: str
@@ -97,9 +103,7 @@ class EvaluationRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_rows_or_texts(self) -> Self:
         if (self.columns is None) == (self.text_unit is None):
-            raise ValueError(
-                "give `columns` where its files are rows, or `text_unit` where they are text, and not both"
-            )
+            raise ValueError("give either `columns` for files of rows, or `text_unit` for text files")
         return self
 
 
@@ -107,8 +111,8 @@ class EvaluationSource(EvaluationRecipe):
     """An evaluation set of a recipe.
 
     Attributes:
-        name: of its partition and its folder too.
-        path: the folder of its files, absolute or below the data root; where it lies changes no byte.
+        name: Name of the set, its partition and its folder.
+        path: Folder of its files, absolute or relative to the data root; changes no byte.
     """
 
     name: Name
@@ -117,11 +121,12 @@ class EvaluationSource(EvaluationRecipe):
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A set and its files.
+    """An evaluation set and its files.
 
     Attributes:
-        listing: lists the files by their hashes.
-        folder: where they lie now, its path absolute.
+        recipe: Files and items of the set.
+        listing: Manifest that lists the files with their hashes.
+        folder: Current folder of the files, as an absolute path.
     """
 
     recipe: EvaluationRecipe
@@ -133,45 +138,51 @@ class EvaluationSet:
         return self.recipe.name
 
     def files(self) -> list[SourceFile]:
-        """The files that are listed, in order.
+        """Return the listed files, in order.
 
         Raises:
-            InputError: they are gone, or not as they were.
+            InputError: A file is missing or has changed.
         """
         return selected_files(self.folder, self.listing)
 
 
 class DecontaminationSection(DecontaminationRecipe):
-    """Which documents are contaminated, and by which evaluation sets, in the order in which items are named."""
+    """Rules for contamination and the evaluation sets, in the order that names items."""
 
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
     @pydantic.model_validator(mode="after")
     def _has_unique_names(self) -> Self:
-        names = [one.name for one in self.evaluation]
-        reject_duplicate_keys(names, "two evaluation sets are called", "give each a name of its own")
+        names = [source.name for source in self.evaluation]
+        reject_duplicate_keys(names, "two evaluation sets are called", "choose unique names")
         return self
 
     def rows_content(self) -> dict[str, Any]:
-        """What of the section bytes depend on."""
+        """Return the keys that change bytes."""
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
-        sets = [{key: value for key, value in one.content().items() if key != "path"} for one in self.evaluation]
+        contents = (source.content() for source in self.evaluation)
+        sets = [{key: value for key, value in content.items() if key != "path"} for content in contents]
         return {"decontamination": rules, "evaluation": sets}
 
 
 class ContaminatedLine(msgspec.Struct, frozen=True):
-    """A contaminated document, and its place in the corpus that was decontaminated.
+    """A contaminated document with its evidence: a line of `contaminated.jsonl.zst`.
 
     Attributes:
-        action: what became of it.
-        reason: `contaminated`; `few_words_left` of a document that is dropped as cutting leaves too little of it.
-        evaluation_set, item: the item of whose n-grams it holds most, as a fraction; the first of several.
-        overlap: that fraction, `shared_ngrams` of `item_ngrams`.
-        items: how many items contaminate it, by evaluation set; one that has the same words as another counts too.
-        spans: characters of its text, from and to: what is cut out of it, or would have been, or the matching words of
-            a document that the recipe drops.
-        excerpt: where the item is first found in it.
-        shard: in the source's own artifact, or in that of all sources where they were deduplicated.
+        doc_id: Id of the document.
+        action: Whether it was dropped or cut.
+        reason: `contaminated`, or `few_words_left` for a document that is dropped because cutting leaves too few words.
+        evaluation_set: Evaluation set of `item`.
+        item: Id of the item with the largest overlap; the first of several.
+        overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
+        shared_ngrams: The item's n-grams that the document contains.
+        item_ngrams: All n-grams of the item.
+        items: Number of contaminating items by evaluation set; items with the same words count separately.
+        spans: Start and end, in characters, of the text that is cut, or of the matches in a dropped document.
+        excerpt: Text of the item's first match.
+        source: Source of the document.
+        shard: Shard in the source's artifact, or in that of all sources if they were deduplicated.
+        row: Row in the shard.
     """
 
     doc_id: str
@@ -190,34 +201,35 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
     row: int
 
     def __str__(self) -> str:
-        every = ", ".join(f"{count:,} of {name}" for name, count in self.items.items())
+        by_set = ", ".join(f"{count:,} of {name}" for name, count in self.items.items())
         ngrams = f"{self.shared_ngrams:,} of its {self.item_ngrams:,} n-grams"
-        return f"{self.evaluation_set} {self.item}: {ngrams}; items in all: {every}"
+        return f"{self.evaluation_set} {self.item}: {ngrams}; items in all: {by_set}"
 
 
 def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
-    """What was found, in the order of the corpus."""
+    """Yield the contaminated documents, in the order of the corpus."""
     yield from read_structs(decontaminated.path(CONTAMINATED_FILE), ContaminatedLine)
 
 
 def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
-    """What was found in a document; None if nothing was, or it wasn't there."""
+    """Return the evidence on a document; None if it is not contaminated."""
     return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
 
 
 def summarize(decontaminated: Artifact) -> dict[str, Any]:
-    """What became of all sources, for a report.
+    """Summarize the decontamination for a report.
 
     Returns:
-        `by_set`, of each evaluation set `items`, `too_short`, …, and `contaminated_documents`, by its items; one that
-        holds items of several sets counts in each. `by_source`, documents of each source: `in`, `out`, `dropped`,
-        `cut`. `samples`, the first documents that each evaluation set contaminates, in the order of the corpus.
+        `by_set`: for each evaluation set `items`, `too_short` and the other counts, and `contaminated_documents`; a
+            document with items of several sets counts in each.
+        `by_source`: for each source the documents `in`, `out`, `dropped` and `cut`.
+        `samples`: the first documents that each set contaminates, in the order of the corpus.
     """
     counts = decontaminated.manifest.identity.counts
-    shown = Counter[str]()
+    sampled = Counter[str]()
     samples = []
     for line in read_contaminated(decontaminated):
-        if any(shown[name] < _SAMPLES for name in line.items):
+        if any(sampled[name] < _SAMPLES for name in line.items):
             samples.append(line)
-            shown.update(line.items.keys())
+            sampled.update(line.items.keys())
     return {"by_set": counts["evaluation"], "by_source": counts["by_source"], "samples": samples}

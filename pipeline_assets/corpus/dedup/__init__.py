@@ -1,1 +1,1 @@
-"""Deduplication: bands propose, the text decides, and every decision is written down."""
+"""Deduplication: exact copies and near duplicates, with a decision per document."""

@@ -1,9 +1,11 @@
-"""Documents with something in common, found range by range: exact copies by the hashes of their normalised texts, and
-pairs to be compared by a band of their signatures, or by faiss as binary sketches that differ in few bits.
+"""Candidate duplicates: exact copies and proposed pairs.
 
-A bit of a sketch is one of a mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König
-2010, arXiv 0910.3349): of two documents it is equal with a probability of (1 + s) / 2, where s is their Jaccard
-similarity. The search is exhaustive, so what is proposed depends on the sketches alone, whatever device searches.
+Exact copies have equal hashes of their normalized texts. Proposed pairs share a band of their signatures or, with
+faiss, have binary sketches that differ in few bits.
+
+A sketch has one bit of each mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König 2010,
+arXiv 0910.3349). Two documents have equal bits with a probability of (1 + s) / 2, where s is their Jaccard similarity.
+The search is exhaustive, so the pairs depend on the sketches alone, not on the device.
 """
 
 import itertools
@@ -17,9 +19,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup import steps
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
+from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
+from pipeline_assets.corpus.dedup.sorted_runs import (
+    KeyRange,
+    Runs,
+    bounded_ranges,
+    distinct_pairs,
+    even_ranges,
+    is_first,
+    sorted_pairs,
+    total_rows,
+    write_run,
+)
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
 from pipeline_assets.spine.errors import UsageError, bare
 from pipeline_assets.spine.install_hints import install_hint
@@ -27,50 +43,59 @@ from pipeline_assets.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
-MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
+MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 _COPIES = f"{WORK}/copies.set"
-_HASH_BYTES, _BAND_BYTES = 250, 120  # of memory for a row: as read, as sorted, as written
-_SEEN_ROWS = 4  # as they are read, take no more than one that is sorted and paired
+_HASH_BYTES, _BAND_BYTES = 250, 120  # memory for a row: as read, sorted and written
+_SEEN_ROWS = 4  # rows of stores, which are only read, that need as much memory as one row that is sorted and paired
 logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
+    """Exact copies of a corpus; empty if the recipe does not look for them.
 
-    runs: steps.Runs = ()
+    Attributes:
+        runs: Runs of `find_copies`.
+        copies: File of the bitmap of all copies.
+    """
+
+    runs: Runs = ()
     copies: Path | None = None
 
 
-def find_exact(dedup: steps.DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
-    """All exact copies, out of the sketches of the corpus."""
+def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+    """Find the exact copies of the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
-    found = dedup.runs(dedup.run("exact", (Task.for_kernel(find_copies, one, seen) for one in hashes)))
-    return ExactCopies(found, steps.save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
+    runs = dedup.runs(dedup.run("exact", (Task.for_kernel(find_copies, key_range, seen) for key_range in hashes)))
+    return ExactCopies(runs, save_bitmap(dedup.documents_in(runs, "number"), dedup.staging.path(_COPIES)))
 
 
-def _even_ranges(
-    dedup: steps.DedupRun, runs: steps.Runs, seen: Sequence[steps.SeenRuns], row_bytes: int
-) -> list[steps.KeyRange]:
-    """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
-    rows = steps.total_rows(runs) + steps.total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
-    return steps.even_ranges(runs, rows, dedup.share_bytes // row_bytes)
+def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
+    """Divide the keys into ranges that fit in memory together with the rows of stores."""
+    rows = total_rows(runs) + total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
+    return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
 
 
-def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """The exact copies in a range of hashes, of documents seen before too.
+def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
+    """Find the exact copies in a range of hashes.
 
-    Files: a run by `number` of the copy; `first`, `first_id`: the order and id of the document that stays. Counts:
+    Files: a run by `number` of the copy; `first` and `first_id` are the priority and id of the kept document. Counts:
     `copies`.
+
+    Args:
+        hashes: Range of the corpus.
+        seen: Runs of stores; documents of the corpus may be copies of theirs.
     """
-    table = steps.with_seen(hashes, seen)
+    table = with_seen(hashes, seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
-    by = np.lexsort((order, low, high))
-    is_original = steps.is_first(high[by], low[by])
-    firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(by)), 0))
-    copies = np.flatnonzero(~is_original & ~steps.is_from_seen_corpus(order[by]))
-    first_rows, copy_numbers = by[firsts[copies]], steps.document_numbers(order[by[copies]])
+    # Group equal hashes; the document with the lowest priority is first in each group.
+    sorted_rows = np.lexsort((order, low, high))
+    is_original = is_first(high[sorted_rows], low[sorted_rows])
+    # The first row of each row's group.
+    firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(sorted_rows)), 0))
+    copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(order[sorted_rows]))
+    first_rows, copy_numbers = sorted_rows[firsts[copies]], document_numbers(order[sorted_rows[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
     run = to_table(
@@ -80,53 +105,61 @@ def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: 
             "first_id": table["doc_id"].take(to_array(first_rows)),
         }
     )
-    return Receipt([steps.write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
 
 
-def propose(
-    dedup: steps.DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
-) -> list[Receipt]:
-    """Receipts of `propose_pairs`, or of `propose_neighbours`, for the whole corpus, out of its sketches."""
+def propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
+    """Propose pairs of the whole corpus from its sketches.
+
+    Returns:
+        Receipts of `propose_pairs`, or of `propose_neighbours` with faiss.
+    """
     if recipe.faiss is not None:
-        tasks = _to_neighbours(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+        tasks = _neighbour_tasks(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen)
         bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
-        tasks = [Task.for_kernel(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+        rules = (seen, exact.copies, recipe.max_compared)
+        tasks = [Task.for_kernel(propose_pairs, key_range, *rules) for key_range in bands]
     return dedup.run("propose", tasks)
 
 
 def propose_pairs(
-    bands: steps.KeyRange,
-    seen: Sequence[steps.SeenRuns],
+    bands: KeyRange,
+    seen: Sequence[SeenRuns],
     copies: Path | None,
     max_compared: int,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Every two documents that share a band of the range; in a large bucket, each with its first ones alone. Not two
-    that were seen before.
+    """Propose every two documents that share a band of the range.
 
-    Files: runs by `later`, the order of the later of two, and `earlier`; a pair may be in several.
-    Counts: `buckets` of two documents or more, `capped_buckets`, `proposed` pairs, one for each band.
+    In a large bucket, each document is paired with the first ones only. Two documents of stores are not paired.
+
+    Files: runs by `later` and `earlier`, the priorities of a pair; a pair may be in several. Counts: `buckets` of at
+    least two documents; `capped_buckets`; `proposed` pairs, one for each band.
 
     Args:
-        copies: the set of exact copies, which left before; None where none were looked for.
-        max_compared: as in the recipe.
+        bands: Range of keys of bands.
+        seen: Runs of stores.
+        copies: File of the bitmap of exact copies, which are skipped; None if the recipe does not look for them.
+        max_compared: Documents of a bucket that each later one is paired with.
     """
-    table = steps.with_seen(bands, seen)
+    table = with_seen(bands, seen)
     keys, orders = numbers(table["key"]), numbers(table["order"])
-    stays = _are_still_there(orders, copies)
-    keys, orders = steps.sorted_pairs(keys[stays], orders[stays])
-    is_new = steps.is_first(keys)
-    places = np.arange(len(keys))
-    starts = np.maximum.accumulate(np.where(is_new, places, 0))
-    compared = np.where(steps.is_from_seen_corpus(orders), 0, np.minimum(places - starts, max_compared))
+    is_kept = _is_no_copy(orders, copies)
+    keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
+    is_new = is_first(keys)
+    rows = np.arange(len(keys))
+    # The first row of each row's bucket; a row is paired with all rows of its bucket before it, up to the cap.
+    starts = np.maximum.accumulate(np.where(is_new, rows, 0))
+    compared = np.where(is_from_seen_corpus(orders), 0, np.minimum(rows - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
-        own, many = orders[first:stop], compared[first:stop]
-        others = np.repeat(starts[first:stop] - np.cumsum(many) + many, many)  # each has the first ones of its bucket
-        pairs = np.stack((np.repeat(own, many), orders[others + np.arange(len(others))]))
+        own, pair_counts = orders[first:stop], compared[first:stop]
+        # Pairs of a row are consecutive: pair p of a row whose pairs begin at b is with row `start + p - b`.
+        bucket_offsets = np.repeat(starts[first:stop] - np.cumsum(pair_counts) + pair_counts, pair_counts)
+        pairs = np.stack((np.repeat(own, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
         files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
     capped = np.flatnonzero(sizes > max_compared + 1)
@@ -135,43 +168,50 @@ def propose_pairs(
     )
 
 
-def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Which documents are not in the set of exact copies."""
-    return np.ones(len(orders), bool) if copies is None else ~steps.bitmap_contains(orders, steps.load(copies))
+def _is_no_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
+    """Return a mask of the documents that are not exact copies."""
+    return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))
 
 
 def _write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    later, earlier = steps.distinct_pairs(pairs)
-    return steps.write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))
+    later, earlier = distinct_pairs(pairs)
+    return write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Spans of rows with about `MAX_PAIRS` pairs each."""
-    before = np.cumsum(compared)
-    cuts = np.searchsorted(before, np.arange(MAX_PAIRS, before[-1:].sum(), MAX_PAIRS)) + 1
-    return list(itertools.pairwise([0, *np.unique(np.append(cuts, len(compared))).tolist()]))
+    """Divide rows into spans with about `MAX_PAIRS` pairs each."""
+    total = np.cumsum(compared)
+    # The row that reaches each multiple of the limit ends a span; `before[-1:]` is empty without rows.
+    bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1
+    return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(compared))).tolist()]))
 
 
 BLOCK_DOCUMENTS = 1 << 16
-_QUERIES = 128  # at a time: as many answers as all of them against a block take 100 MiB
-_NEAREST = 1024  # a GPU finds so many, not all within a distance
+_QUERIES = 128  # in one search: if they match a whole block, the answers take 100 MiB
+_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
 
 
 class _Sketches(NamedTuple):
-    """Documents in order: orders, uint64; sketches, uint8 of shape (documents, bytes); their sources as numbers."""
+    """Documents of a block, in the order of their priorities.
+
+    Attributes:
+        orders: Priorities, shape (documents,).
+        bits: Sketches, shape (documents, bytes).
+        sources: Numbers of the sources; all 0 if documents of any two sources are compared.
+    """
 
     orders: NDArray[np.uint64]
     bits: NDArray[np.uint8]
     sources: NDArray[np.int64]
 
 
-def _to_neighbours(
-    dedup: steps.DedupRun, runs: steps.Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+def _neighbour_tasks(
+    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
-    """Blocks of documents, each with all those before it."""
-    seen_ranges = (steps.ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in (one.sketches for one in dedup.seen))
-    seen = itertools.chain.from_iterable(seen_ranges)
-    own = steps.ranges(runs, max(min(BLOCK_DOCUMENTS, steps.total_rows(runs) // steps.parts(dedup.settings)), 1))
+    """Return the tasks of all blocks, each with the blocks before it."""
+    stores = (store.sketches for store in dedup.seen)
+    seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
+    own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_parts(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":
         sources = [span for store in dedup.seen for span in store.sources]
@@ -184,8 +224,8 @@ def _to_neighbours(
 
 
 def propose_neighbours(
-    block: steps.KeyRange,
-    before: Sequence[steps.KeyRange],
+    block: KeyRange,
+    before: Sequence[KeyRange],
     copies: Path | None,
     sources: Sequence[tuple[int, str]] | None,
     recipe: BinarySketchRecipe,
@@ -194,26 +234,31 @@ def propose_neighbours(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Each document of the block with the first `max_compared` of those before it that are near enough, in each block.
+    """Pair each document of a block with earlier documents whose sketches are near.
 
-    Files: runs of pairs, as `propose_pairs` writes them. Counts: `proposed` pairs.
+    From each block, a document gets the first `max_compared` near ones.
+
+    Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
 
     Args:
-        before: blocks of all documents before these, in order.
-        copies, max_compared: as `propose_pairs` takes them.
-        sources: (number of the first document, source) of every span of one source; None where documents of any two
-            are compared.
-        device: the GPU that searches; None for the CPU.
+        block: Range of priorities.
+        before: Blocks of all earlier documents, in order.
+        copies: File of the bitmap of exact copies, which are skipped; None if the recipe does not look for them.
+        sources: Number of the first document and source of each span; None if documents of any two sources are
+            compared.
+        recipe: Bits and distance.
+        max_compared: Pairs per document and block.
+        device: GPU that searches; None for the CPU.
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block, copies, sources, recipe)
-    others = (_read_sketches(one, copies, sources, recipe) for one in before)
-    bases = itertools.chain(others, [queries])
-    found = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
+    earlier = (_read_sketches(key_range, copies, sources, recipe) for key_range in before)
+    bases = itertools.chain(earlier, [queries])
+    near_pairs = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
     proposed = 0
-    none = np.empty((2, 0), np.uint64)
-    for group in grouped_by_size(itertools.chain([none], found), lambda near: near.shape[1], MAX_PAIRS):
+    no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
+    for group in grouped_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], MAX_PAIRS):
         pairs = np.concatenate(group, axis=1)
         proposed += pairs.shape[1]
         files.append(_write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))
@@ -221,15 +266,15 @@ def propose_neighbours(
 
 
 def _read_sketches(
-    block: steps.KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+    block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
 ) -> _Sketches:
     table = block.table().combine_chunks()
     orders = numbers(table["order"])
     bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
-    by = np.argsort(orders)
-    by = by[_are_still_there(orders[by], copies)]
-    orders = orders[by]
-    return _Sketches(orders, bits[by], _document_sources(steps.document_numbers(orders), sources))
+    sorted_rows = np.argsort(orders)
+    sorted_rows = sorted_rows[_is_no_copy(orders[sorted_rows], copies)]
+    orders = orders[sorted_rows]
+    return _Sketches(orders, bits[sorted_rows], _document_sources(document_numbers(orders), sources))
 
 
 def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
@@ -237,30 +282,35 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
         return np.zeros(len(documents), np.int64)
     firsts, names = zip(*spans, strict=True)
     _, codes = np.unique(names, return_inverse=True)
-    found: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
-    return found
+    # The span of a document is the last one that begins at or before it.
+    sources: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
+    return sources
 
 
 def _near_pairs(
     queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Later and earlier of near ones, source by source, some queries at a time; shape (2, pairs)."""
+    """Yield later and earlier documents of near pairs, shape (2, pairs).
+
+    Sources are searched one by one, with `_QUERIES` documents at a time.
+    """
     for source in np.intersect1d(queries.sources, base.sources).tolist():
-        own, others = (part.orders[part.sources == source] for part in (queries, base))
+        own, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
         index = _Index(base.bits[base.sources == source], recipe, device)
         for start in range(0, len(own), _QUERIES):
-            asked = own[start : start + _QUERIES]
+            later = own[start : start + _QUERIES]
             query, place = index.near(bits[start : start + _QUERIES])
-            is_before = others[place] < asked[query]
+            is_before = earlier[place] < later[query]
             query, place = query[is_before], place[is_before]
+            # Position among the near documents of the same query; queries ascend.
             rank = np.arange(len(query)) - np.searchsorted(query, query)
-            first_ones = rank <= max_compared  # one more than are compared tells that there were more
-            yield np.stack([asked[query[first_ones]], others[place[first_ones]]])
+            is_proposed = rank <= max_compared  # one more than is compared, so that `verify_pairs` counts capped ones
+            yield np.stack([later[query[is_proposed]], earlier[place[is_proposed]]])
 
 
 class _Index:
-    """All sketches of a block, on the device that searches."""
+    """Search index of all sketches of a block, on a GPU or the CPU."""
 
     def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:
         faiss: Any = load_faiss()
@@ -274,50 +324,62 @@ class _Index:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(query, place in the block) of all near ones, by both."""
+        """Find all near sketches.
+
+        Returns:
+            Numbers of queries and positions in the block, sorted by both.
+        """
         if self._gpu is None:
             query, place = self._within(queries)
         else:
             nearest = min(_NEAREST, self._all.ntotal)
             distances, places = self._gpu.search(queries, nearest)
             is_near = distances <= self._max_distance
-            is_cut = is_near[:, -1] & (nearest < self._all.ntotal)  # there may be more of them than were asked for
+            # If even the farthest result is near, others may be missing: search these queries on the CPU.
+            is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
             query, column = np.nonzero(is_near & ~is_cut[:, None])
             cut_query, cut_place = self._within(queries[is_cut])
             place = np.concatenate([places[query, column], cut_place])
             query = np.concatenate([query, np.flatnonzero(is_cut)[cut_query]])
-        by = np.lexsort((place, query))
-        return query[by], place[by]
+        order = np.lexsort((place, query))
+        return query[order], place[order]
 
     def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        # faiss excludes the radius itself; `limits` are offsets of each query's results.
         limits, _, places = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
         return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), places
 
 
 def load_faiss() -> ModuleType:
-    """
+    """Import faiss.
+
     Raises:
-        UsageError: it isn't installed.
+        UsageError: faiss is not installed.
     """
     try:
         import faiss
     except ImportError:
-        fix = f"{install_hint('faiss')}, or let minhash propose"
-        raise UsageError("faiss isn't installed", bare("dedup.near.faiss"), fix) from None
+        fix = f"{install_hint('faiss')}, or use minhash"
+        raise UsageError("faiss is not installed", bare("dedup.near.faiss"), fix) from None
     module: ModuleType = faiss
     return module
 
 
-def select_faiss_device(wanted: int | None) -> int | None:
-    """The GPU that searches: the one that is wanted, else the first; None, the CPU, if there is none or none is wanted.
-    Says which.
+def select_faiss_device(requested: int | None) -> int | None:
+    """Choose the device that searches, and log it.
+
+    Args:
+        wanted: Number of a GPU; None for the CPU.
+
+    Returns:
+        The requested GPU, else the first one; None, the CPU, if no GPU is usable or requested.
 
     Raises:
-        UsageError: faiss isn't installed.
+        UsageError: faiss is not installed.
     """
     faiss = load_faiss()
-    found = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0
-    device = None if wanted is None or not found else wanted if wanted < found else 0
-    asked = "" if wanted is None else f" (GPU {wanted} is asked for, {found} can be used)"
-    logger.info("faiss searches on %s%s", "the CPU" if device is None else f"GPU {device}", asked)
+    gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0
+    device = None if requested is None or not gpus else requested if requested < gpus else 0
+    choice = "" if requested is None else f" (GPU {requested} requested, {gpus} available)"
+    logger.info("faiss searches on %s%s", "the CPU" if device is None else f"GPU {device}", choice)
     return device

@@ -1,4 +1,4 @@
-"""What deduplication decided of a document, as it is written down and read again, alone or with its duplicates."""
+"""Decisions and groups of a deduplicated corpus, as files and as views."""
 
 import difflib
 import re
@@ -23,16 +23,20 @@ Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a document.
+    """The decision on one document.
 
     Attributes:
-        rule: name and version of the rule.
-        shard, row: its place in its source.
-        duplicate_of: the document that stays in its place, which is itself kept.
-        similarity: Jaccard similarity of their sets of shingles; 1 for exact duplicates.
-        containment: the share of its own shingles that the other one has.
-        copy_of: the first document with the same normalised text, where that is another one.
-        seen_in: the signature store that `duplicate_of` stands in; None where it is one of this corpus.
+        doc_id: Id of the document.
+        source: Source of the document.
+        decision: `kept`, or the reason code.
+        rule: Name and version of the rule.
+        shard: Shard of the source that has the document.
+        row: Row in the shard.
+        duplicate_of: Id of the kept document that replaces this one.
+        similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
+        containment: Share of this document's shingles that the kept one has.
+        copy_of: Id of the first document with the same normalized text; None if that is this document.
+        seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
     """
 
     doc_id: str
@@ -49,7 +53,14 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document of a group, and how its text begins; of one in a signature store no text is there."""
+    """A document of a group.
+
+    Attributes:
+        doc_id: Id of the document.
+        source: Source of the document.
+        beginning: First characters of the text; empty for a document of a signature store.
+        seen_in: Signature store that contains the document; None for a document of this corpus.
+    """
 
     doc_id: str
     source: str
@@ -58,7 +69,13 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """One of the largest groups: what stays, how many documents went for it, the first of those."""
+    """One of the largest groups of duplicates.
+
+    Attributes:
+        dropped: Number of documents that were dropped.
+        kept: The kept document.
+        samples: The first dropped documents.
+    """
 
     dropped: int = msgspec.field(name="gone")
     kept: Sample
@@ -69,17 +86,21 @@ _GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[Group, .
 
 
 def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
-    """The largest groups, the largest first."""
+    """Return the largest groups, the largest first."""
     return _GROUPS_FILE.read(deduplicated.path(GROUPS_FILE))
 
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
-    """A decision for each document, in the order of the corpus."""
+    """Yield the decision on each document, in the order of the corpus."""
     yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
 
 
 def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Digests of the sources of a deduplicated corpus, and of the signature stores of what was seen before; by name."""
+    """Return the digests of a deduplicated corpus's sources and signature stores.
+
+    Returns:
+        Digests by name: first those of the sources, then those of the stores.
+    """
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -91,7 +112,12 @@ _word = re.compile(r"\w+")
 
 
 class Member(NamedTuple):
-    """A document of a group: what was decided of it in a deduplicated corpus."""
+    """A document of a group.
+
+    Attributes:
+        corpus: Deduplicated corpus with the decision.
+        decision: Decision on the document.
+    """
 
     corpus: Artifact
     decision: Decision
@@ -99,13 +125,14 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentGroup:
-    """Documents of one deduplicated corpus.
+    """A group of duplicates in one deduplicated corpus.
 
     Attributes:
-        kept_id: the one that stays.
-        seen_in: the signature store that it was seen in before; None where it is one of this corpus.
-        kept: what was decided of it, in an earlier corpus where it was seen before; None where that isn't here.
-        dropped: those that went for it, in the order of the corpus.
+        corpus: The deduplicated corpus.
+        kept_id: Id of the kept document.
+        seen_in: Signature store that contains the kept document; None for a document of this corpus.
+        kept: Decision on the kept document, in the store's corpus if it is in a store; None if that corpus is missing.
+        dropped: Dropped documents, in the order of the corpus.
     """
 
     corpus: Artifact
@@ -116,43 +143,47 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """The group of a document in every deduplicated corpus below a data root that has it.
+    """Yield the group of a document in each deduplicated corpus of a data root.
 
     Raises:
-        InputError: a corpus there is damaged.
+        InputError: A corpus is damaged.
     """
-    for folder, one in lineage.sealed.items():
-        if one.identity.stage.name == DEDUP_STAGE.name:
+    for folder, manifest in lineage.sealed.items():
+        if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
-            own = next((one for one in read_decisions(corpus) if one.doc_id == doc_id), None)
-            if own is not None:
-                yield _group(lineage, corpus, own.duplicate_of or own.doc_id, own.seen_in)
+            decision = next((decision for decision in read_decisions(corpus) if decision.doc_id == doc_id), None)
+            if decision is not None:
+                yield _group(lineage, corpus, decision.duplicate_of or decision.doc_id, decision.seen_in)
 
 
 def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
     home = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
     kept = None
     if home is not None:
-        kept = Member(home, next(one for one in read_decisions(home) if one.doc_id == kept_id))
-    gone = (one for one in read_decisions(corpus) if (one.duplicate_of, one.seen_in) == (kept_id, seen_in))
-    return DocumentGroup(corpus, kept_id, seen_in, kept, [Member(corpus, one) for one in gone])
+        kept = Member(home, next(decision for decision in read_decisions(home) if decision.doc_id == kept_id))
+    dropped = [
+        Member(corpus, decision)
+        for decision in read_decisions(corpus)
+        if (decision.duplicate_of, decision.seen_in) == (kept_id, seen_in)
+    ]
+    return DocumentGroup(corpus, kept_id, seen_in, kept, dropped)
 
 
 def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
-    """The corpus whose signatures are in a store that this one was deduplicated against; None where it isn't here."""
+    """Return the corpus that a signature store was built from; None if it is missing."""
     _, stores = compared_inputs(corpus)
     try:
-        [made_from] = lineage.locate(stores[name]).manifest.identity.upstream
-        return lineage.locate(made_from["digest"])
+        [signed] = lineage.locate(stores[name]).manifest.identity.upstream
+        return lineage.locate(signed["digest"])
     except InputError:
         return None
 
 
 def read_document(lineage: Lineage, member: Member) -> Document:
-    """The document itself, from the source that was deduplicated.
+    """Read a document from the source that was deduplicated.
 
     Raises:
-        InputError: that source is gone.
+        InputError: The source is missing from the data root.
     """
     from pipeline_assets.corpus.formats.jsonl_zst import read_line
 
@@ -162,34 +193,36 @@ def read_document(lineage: Lineage, member: Member) -> Document:
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
-    """What makes two texts differ by their normalised words, in stretches as they were written: `[-gone-]`, `{+new+}`,
-    `[-gone-]{+new+}`; of equal ones, written as in the new text, `context` words beside what differs.
+    """Yield the differences of two texts by their normalized words.
+
+    Passages appear as they are written in the texts: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Between
+    differences, `context` equal words of the new text are shown on each side.
     """
     before, after = (list(_word.finditer(text)) for text in (old, new))
-    # As `words.normalize` has them.
-    old_keys, new_keys = (["".join(one.lower()[0] for one in word[0]) for word in words] for words in (before, after))
+    # The rule of `words.normalize`.
+    old_keys, new_keys = (["".join(char.lower()[0] for char in word[0]) for word in words] for words in (before, after))
     opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
             head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
-            yield from _shortened(new, after, b, b_stop, head, tail)
+            yield from _shorten(new, after, b, b_stop, head, tail)
         else:
-            gone, added = _written(old, before, a, a_stop), _written(new, after, b, b_stop)
-            yield f"[-{gone}-]" * bool(gone) + f"{{+{added}+}}" * bool(added)
+            removed, added = _original_text(old, before, a, a_stop), _original_text(new, after, b, b_stop)
+            yield f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
 
 
-def _shortened(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Equal words, of which those between the first `head` and the last `tail` are counted if they are several."""
-    left_out = stop - start - head - tail
-    if left_out <= 1:
-        yield _written(text, words, start, stop)
+def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
+    """Yield the first `head` and last `tail` words, with a count of the others."""
+    omitted = stop - start - head - tail
+    if omitted <= 1:
+        yield _original_text(text, words, start, stop)
         return
-    pieces = (_written(text, words, start, start + head), f"… {left_out:,} equal words …")
-    yield from filter(None, (*pieces, _written(text, words, stop - tail, stop)))
+    pieces = (_original_text(text, words, start, start + head), f"… {omitted:,} equal words …")
+    yield from filter(None, (*pieces, _original_text(text, words, stop - tail, stop)))
 
 
-def _written(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
-    """Words with what stands between them and behind the last, as far as the next one."""
+def _original_text(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
+    """Return words as written, with the characters up to the next word."""
     if start == stop:
         return ""
     end = words[stop].start() if stop < len(words) else len(text)

@@ -1,4 +1,4 @@
-"""What counts as a duplicate, which of several stays, how likely a pair is found, and how much of a source may go."""
+"""Recipe of deduplication: comparison, selection and caps on removal."""
 
 import contextlib
 import math
@@ -16,38 +16,44 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import Decimal, Option, PerSource, RecipeError, RecipeSection
 
-RECALL = 0.95  # of the pairs at the threshold
-_FINEST, _MOST_PERMUTATIONS = 10**6, 4096
+RECALL = 0.95  # share of the pairs at the threshold that are proposed
+_MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
-ShingleWords = Annotated[int, Option("Words in a shingle."), pydantic.Field(ge=1, le=100)]
-Seed = Annotated[int, Option("Of the permutations."), pydantic.Field(ge=0, lt=2**32)]
+ShingleWords = Annotated[int, Option("Words per shingle."), pydantic.Field(ge=1, le=100)]
+Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, lt=2**32)]
 
 
 def above_zero(what: str) -> pydantic.AfterValidator:
-    """Of a decimal, `what` in words: above 0, and 1 at most, with six digits."""
+    """Return a validator of decimals in (0, 1] with at most six decimal places.
 
-    def refuse_others(fraction: str) -> str:
+    Args:
+        what: Name of the value in messages.
+    """
+
+    def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
-            raise ValueError(f"{what} of {fraction}: it is above 0, and 1 at most")
-        if Fraction(fraction).denominator > _FINEST:
-            raise ValueError(f"{what} of {fraction}: it has six digits after the point at most")
+            raise ValueError(f"{what} must be in (0, 1], got {fraction}")
+        if Fraction(fraction).denominator > _MAX_DENOMINATOR:
+            raise ValueError(f"{what} must have at most six decimal places, got {fraction}")
         return fraction
 
-    return pydantic.AfterValidator(refuse_others)
+    return pydantic.AfterValidator(check)
 
 
 class MinHashRecipe(RecipeSection):
-    """Which documents are proposed as near duplicates: those with all rows of a band alike, in one of two cuts of their
-    signatures into bands, see `band_keys`.
+    """Proposal of pairs by MinHash.
+
+    A pair is proposed if all rows of a band are equal, in one of two cuts of the signatures into bands, see
+    `band_keys`.
     """
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Numbers in a signature: bands times rows.")] = pydantic.Field(
-        112, ge=1, le=_MOST_PERMUTATIONS
+        112, ge=1, le=_MAX_PERMUTATIONS
     )
-    bands: Annotated[int, Option("Default: what `dedup explain` recommends.", default=None)] = pydantic.Field(ge=1)
+    bands: Annotated[int, Option("Bands. Default: see `dedup explain`.", default=None)] = pydantic.Field(ge=1)
     rows: int = pydantic.Field(ge=1)
     seed: Seed = 1
 
@@ -56,20 +62,21 @@ class MinHashRecipe(RecipeSection):
         if self.bands * self.rows != self.permutations:
             bands = key("near.minhash.bands", "bands", "{}")
             what = f"{self.bands} {bands} of {self.rows} rows use {self.bands * self.rows} permutations"
-            raise ValueError(f"{what}, and there are {self.permutations}: make them equal")
+            raise ValueError(f"{what}, but signatures have {self.permutations}: make them equal")
         return self
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits; each
-    permutation gives a bit.
+    """Proposal of pairs by binary sketches that differ in few bits.
+
+    Each permutation gives one bit.
     """
 
     shingle_words: ShingleWords = 5
-    bits: Annotated[int, Option("Bits of a sketch, of faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
-    max_distance: Annotated[
-        int, Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None)
-    ] = pydantic.Field(ge=0)
+    bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
+    max_distance: Annotated[int, Option("Differing bits for faiss. Default: see `dedup explain`.", default=None)] = (
+        pydantic.Field(ge=0)
+    )
     seed: Seed = 1
 
     @property
@@ -78,110 +85,114 @@ class BinarySketchRecipe(RecipeSection):
         return self.bits
 
     @pydantic.model_validator(mode="after")
-    def _tells_documents_apart(self) -> Self:
+    def _check_distance(self) -> Self:
         if self.max_distance >= self.bits // 2:
-            what = f"{key('near.faiss.max_distance')} is {self.max_distance} of {self.bits} bits"
-            raise ValueError(f"{what}, and half of them differ by chance: give a smaller one")
+            what = f"{key('near.faiss.max_distance')} must be below {self.bits // 2}, got {self.max_distance}"
+            raise ValueError(f"{what}: of {self.bits} bits, half of them differ by chance")
         return self
 
 
 class NearRecipe(RecipeSection):
-    """Near duplicates: proposed by MinHash bands or by binary sketches, decided by the shingles of the texts.
+    """Rules for near duplicates.
+
+    MinHash bands or binary sketches propose pairs; the shingles of the texts decide.
 
     Attributes:
-        minhash, faiss: one of them.
-        threshold: of the Jaccard similarity of two sets of shingles.
-        max_compared: in a bucket of documents that share a band, or of those with sketches near its own, each document
-            is compared to the first so many.
+        minhash: Proposal by MinHash; None if `faiss` proposes.
+        faiss: Proposal by binary sketches; None if `minhash` proposes.
+        threshold: Lowest Jaccard similarity of two sets of shingles that makes documents duplicates.
+        max_compared: Each document is compared with at most this many earlier documents of a bucket of equal bands, or
+            with near sketches.
     """
 
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
     threshold: Annotated[
         Decimal,
-        above_zero("a similarity"),
-        Option("Jaccard similarity from which on two are duplicates.", other_names=("--similarity",)),
+        above_zero("the similarity"),
+        Option("Lowest Jaccard similarity of duplicates.", other_names=("--similarity",)),
     ] = "0.7"
-    max_compared: Annotated[int, Option("In a bucket each is compared to so many.")] = pydantic.Field(100, ge=1)
+    max_compared: Annotated[int, Option("Comparisons per document in a bucket.")] = pydantic.Field(100, ge=1)
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_bands(cls, content: object) -> object:
-        """By MinHash where nothing else is said, in the recommended bands; by faiss, up to the recommended distance."""
+        """Fill in the recommended bands, or with faiss the recommended distance."""
         if not isinstance(content, Mapping):
             return content
         threshold, sketch = 0.0, content.get("faiss")
-        with contextlib.suppress(ValueError, TypeError):  # what is wrong is said of its key
+        with contextlib.suppress(ValueError, TypeError):  # the validator of the key reports the error
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
             if isinstance(sketch, Mapping) and "max_distance" not in sketch and 0 < threshold <= 1:
                 bits = int(sketch.get("bits", BinarySketchRecipe.model_fields["bits"].default))
-                distance = smallest_distance(min(bits, _MOST_PERMUTATIONS), threshold, RECALL).max_distance
+                distance = smallest_distance(min(bits, _MAX_PERMUTATIONS), threshold, RECALL).max_distance
                 content = {**content, "faiss": {**sketch, "max_distance": distance}}
         if sketch is not None:
             return content
-        said = {"permutations": MinHashRecipe.model_fields["permutations"].default} | dict(content.get("minhash") or {})
+        minhash = {"permutations": MinHashRecipe.model_fields["permutations"].default}
+        minhash |= dict(content.get("minhash") or {})
         with contextlib.suppress(ValueError, TypeError):
-            permutations = int(said["permutations"])
-            if 0 < threshold <= 1 and 0 < permutations <= _MOST_PERMUTATIONS:
+            permutations = int(minhash["permutations"])
+            if 0 < threshold <= 1 and 0 < permutations <= _MAX_PERMUTATIONS:
                 banding = recommended(permutations, threshold, RECALL)
-                bands = said.get("bands") or permutations // (said.get("rows") or banding.rows)
-                said = {"bands": bands, "rows": permutations // bands} | said
-        return {**content, "minhash": {"bands": 1, "rows": said["permutations"]} | said}
+                bands = minhash.get("bands") or permutations // (minhash.get("rows") or banding.rows)
+                minhash = {"bands": bands, "rows": permutations // bands} | minhash
+        return {**content, "minhash": {"bands": 1, "rows": minhash["permutations"]} | minhash}
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
-        """The one that is given."""
+        """The section that proposes pairs."""
         proposer = self.minhash or self.faiss
         assert proposer is not None
         return proposer
 
     def proposal(self) -> "Banding | Distance":
-        """How it has pairs proposed."""
+        """Return the banding or the distance that proposes pairs."""
         if self.faiss is not None:
             return Distance(self.faiss.bits, self.faiss.max_distance)
         assert self.minhash is not None
         return Banding(self.minhash.bands, self.minhash.rows)
 
     def recommended(self) -> "Banding | Distance":
-        """The way that finds `RECALL` of the pairs at the threshold with the fewest needless comparisons."""
-        way = recommended if self.minhash is not None else smallest_distance
-        return way(self.proposer.permutations, float(self.threshold), RECALL)
+        """Return the proposal with the fewest needless comparisons that reaches `RECALL`."""
+        recommend = recommended if self.minhash is not None else smallest_distance
+        return recommend(self.proposer.permutations, float(self.threshold), RECALL)
 
     @pydantic.model_validator(mode="after")
     def _has_one_proposer(self) -> Self:
         if (self.minhash is None) == (self.faiss is None):
-            raise ValueError("give one of `minhash` and `faiss`, which proposes what is compared")
+            raise ValueError("give one of `minhash` and `faiss`, to propose pairs")
         return self
 
 
 class DedupRecipe(RecipeSection):
-    """Which documents of a corpus go because another one stays.
+    """Rules that drop the duplicates of a corpus.
 
     Attributes:
-        mode: `exact` compares normalised texts, `near` sets of shingles, `both` first the one, then the other.
-        scope: whether a document may be the duplicate of one in another source.
-        selection: which of several stays: the first one in the order of sources and rows, the longest (in UTF-8 bytes),
-            or the one with the highest `quality_column`; of several of those the first.
-        quality_column: a number among the columns in a document's meta, compared as float32; documents without it
-            come last.
+        mode: `exact` compares normalized texts, `near` sets of shingles, `both` first texts, then sets.
+        scope: Whether a document may be the duplicate of a document in another source.
+        selection: Duplicate to keep: the first in the order of sources and rows, the longest (in UTF-8 bytes), or the
+            one with the highest `quality_column`; the first of several such documents.
+        quality_column: Numeric column in the documents' meta, compared as float32; documents without it come last.
+        near: Rules for near duplicates; None if the mode is `exact`.
     """
 
-    mode: Annotated[Mode, Option("exact, near or both.")] = "both"
-    scope: Annotated[Scope, Option("global or per-source.")] = "global"
-    selection: Annotated[Selection, Option("Which stays: first, longest or quality.", "near-selection")] = "first"
-    quality_column: Annotated[str | None, Option("A number in the documents' meta.")] = None
+    mode: Annotated[Mode, Option("Duplicates to find: exact, near or both.")] = "both"
+    scope: Annotated[Scope, Option("Scope of duplicates: global or per-source.")] = "global"
+    selection: Annotated[Selection, Option("Duplicate to keep: first, longest or quality.", "near-selection")] = "first"
+    quality_column: Annotated[str | None, Option("Numeric column in the documents' meta.")] = None
     near: NearRecipe | None = None
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_near(cls, content: object) -> object:
-        """`near` as it comes where the mode needs it and nothing is said of it."""
+        """Add the default `near` if the mode needs it."""
         if isinstance(content, Mapping) and content.get("mode") != "exact" and "near" not in content:
             return {**content, "near": {}}
         return content
 
     def signatures(self) -> dict[str, Any]:
-        """The part of it that signatures depend on, by which documents are compared that were never read together."""
+        """Return the keys that signatures of different corpora must have in common."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"
@@ -190,18 +201,19 @@ class DedupRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_required_keys(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
-            missing = "leave the section `near` out" if self.near else "say what is near, in a section `near`"
-            raise ValueError(f"{key('mode')} is {self.mode}: {missing}")
+            fix = "remove the section `near`" if self.near else "add a section `near`"
+            raise ValueError(f"{key('mode')} is {self.mode}: {fix}")
         if (self.selection == "quality") != (self.quality_column is not None):
-            raise ValueError(f"{key('selection')} quality goes with a {key('quality_column')}, and no other does")
+            what = f"{key('selection')} quality requires {key('quality_column')}"
+            raise ValueError(f"{what}, and other selections do not allow it")
         return self
 
 
-_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change how they are compared"
+_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"
 
 
 class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
-    """What a manifest counts of a source."""
+    """Counts of a source in the manifest."""
 
     rows_in: int
     exact_duplicate: int
@@ -212,50 +224,62 @@ _BySource = dict[str, _Removals]
 
 
 class RemovalCaps(PerSource):
-    """Of the documents of a source, the fraction that may go; changes no byte."""
+    """Caps on the fraction of a source's documents that are dropped.
+
+    They change no byte."""
 
     check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
         Decimal,
-        Option("Fraction of a source that may go, else the exit status is 1.", "max-removed", default=None),
+        Option("Exit 1 if more of a source is dropped (fraction).", "max-removed", default=None),
     ]
 
     @pydantic.model_validator(mode="after")
     def _are_fractions(self) -> Self:
-        beyond = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
-        if beyond:
-            raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
+        too_large = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
+        if too_large:
+            raise ValueError(f"a fraction must be at most 1 (0.3 for 30 %), got {too_large[0]}")
         return self
 
     def evaluate(self, deduplicated: Manifest) -> Verdict:
-        """Of no source more documents went than its cap allows."""
+        """Check that no source lost more documents than its cap allows."""
         try:
             by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
         except msgspec.ValidationError as error:
-            return Verdict(False, f"the manifest counts no documents by source: {error}")
-        passed, words = [], []
+            return Verdict(False, f"the manifest has no document counts by source: {error}")
+        passed, summaries = [], []
         for source, counts in by_source.items():
-            gone, cap = counts.exact_duplicate + counts.near_duplicate, self.cap(source)
-            passed.append(gone <= cap * counts.rows_in)
+            dropped, cap = counts.exact_duplicate + counts.near_duplicate, self.cap(source)
+            passed.append(dropped <= cap * counts.rows_in)
             sign = "at most " if passed[-1] else "MORE THAN "
-            share = gone / max(counts.rows_in, 1)
-            words.append(f"{source}: {gone:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
-        return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))
+            share = dropped / max(counts.rows_in, 1)
+            summaries.append(f"{source}: {dropped:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
+        return Verdict(all(passed), "; ".join(summaries) + ("" if all(passed) else f": {_ADVICE}"))
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Caps of a recipe, as it was read, on no source of it, or where nothing is deduplicated."""
-    fix = "correct it, or leave it out"
+    """Yield the errors in a recipe's caps: unknown sources, or caps without `dedup`.
+
+    Args:
+        recipe: Content of the recipe file.
+        sources: Names of its sources.
+    """
+    fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
-        yield RecipeError(("max_removed",), "there is `max_removed` without `dedup`", fix)
+        yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)
     for name in section_at(recipe, "max_removed", "sources"):
         if name not in sources:
-            yield RecipeError(("max_removed", "sources", name), f"{name} has a cap, and is no source", fix)
+            yield RecipeError(("max_removed", "sources", name), f"{name} has a cap but is not a source", fix)
 
 
 @dataclass(frozen=True)
 class Banding:
-    """A signature cut into bands of so many rows; two documents with all rows of one band alike are compared."""
+    """Signature cut into bands; documents with equal rows in one band are compared.
+
+    Attributes:
+        bands: Number of bands.
+        rows: Numbers of the signature in a band.
+    """
 
     bands: int
     rows: int
@@ -264,24 +288,41 @@ class Banding:
         return f"{self.bands} bands of {self.rows} rows"
 
     def proposes(self, similarity: float) -> float:
-        """The probability that one cut of a signature has a pair of this Jaccard similarity compared. `band_keys` cuts
-        twice, so it is the least: of what one cut misses at 0.8 with 14 bands of 8 rows, the other finds five in six.
+        """Return the probability that one cut proposes a pair of this Jaccard similarity.
+
+        `band_keys` cuts twice, so this is a lower bound: with 14 bands of 8 rows, the second cut finds five in six of
+        the pairs at 0.8 that the first one misses.
         """
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
 
 def recommended(permutations: int, threshold: float, recall: float) -> Banding:
-    """The banding with the most rows, and so the fewest needless comparisons, that still finds so large a part of the
-    pairs at the threshold, more of those above it, and uses every permutation; that of one row if none does.
+    """Return the banding with the most rows that proposes a share `recall` of pairs.
+
+    More rows mean fewer needless comparisons. Every permutation is used. Pairs above the threshold are found more
+    often.
+
+    Args:
+        permutations: Numbers in a signature.
+        threshold: Jaccard similarity of the pairs.
+        recall: Share of the pairs to propose.
+
+    Returns:
+        Bands of one row if no banding reaches `recall`.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
-    return next(one for one in bandings if one.rows == 1 or one.proposes(threshold) >= recall)
+    return next(banding for banding in bandings if banding.rows == 1 or banding.proposes(threshold) >= recall)
 
 
 @dataclass(frozen=True)
 class Distance:
-    """Binary sketches of so many bits; two documents are compared if at most `max_distance` of them differ."""
+    """Largest distance of binary sketches whose documents are compared.
+
+    Attributes:
+        bits: Bits in a sketch.
+        max_distance: Bits that may differ.
+    """
 
     bits: int
     max_distance: int
@@ -290,10 +331,14 @@ class Distance:
         return f"{self.max_distance} of {self.bits} bits may differ"
 
     def proposes(self, similarity: float) -> float:
-        """The probability that a pair of this Jaccard similarity is compared: a bit differs for (1 - s) / 2 of them."""
+        """Return the probability that a pair of this Jaccard similarity is proposed.
+
+        Each bit differs with a probability of (1 - s) / 2.
+        """
         differs = (1 - similarity) / 2
         if differs == 0:
             return 1.0
+        # Binomial probabilities of all distances up to the largest, by logarithms, as the binomials are huge.
         logs = (
             math.log(math.comb(self.bits, distance))
             + distance * math.log(differs)
@@ -304,9 +349,16 @@ class Distance:
 
 
 def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
-    """The smallest distance that finds so large a part of the pairs at the threshold; just below half of the bits if
-    none does.
+    """Return the smallest distance that proposes a share `recall` of pairs.
+
+    Args:
+        bits: Bits in a sketch.
+        threshold: Jaccard similarity of the pairs.
+        recall: Share of the pairs to propose.
+
+    Returns:
+        Just below half of the bits if no distance reaches `recall`.
     """
-    most = max(bits // 2 - 1, 0)
-    found = (Distance(bits, distance) for distance in range(most))
-    return next((one for one in found if one.proposes(threshold) >= recall), Distance(bits, most))
+    largest = max(bits // 2 - 1, 0)
+    distances = (Distance(bits, max_distance) for max_distance in range(largest))
+    return next((distance for distance in distances if distance.proposes(threshold) >= recall), Distance(bits, largest))

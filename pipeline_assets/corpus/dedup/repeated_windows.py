@@ -1,19 +1,19 @@
-"""Which documents of a source say again what earlier ones said: by the windows that they share.
+"""Repetition within a source: documents whose byte windows occur in earlier ones.
 
-Documents are taken in order. A window is seen if an earlier document that stays has it: of one that goes windows don't
-count, so no passage is lost through a chain. A document goes if more than `max_share` of its windows are seen.
+Documents are visited in order. A window is seen if an earlier kept document has it; windows of dropped documents do not
+count, so no passage is lost through a chain. A document is dropped if more than `max_share` of its windows are seen.
 
-Three steps, each over files: the windows of each shard, sorted; by ranges of hashes those that two documents or more
-have; one pass over these, in order, which decides. Whatever the shards, workers and ranges, it decides the same.
-Memory: a range of what is sorted, with all rows of a window that very many documents have; in the last step a bit for
-each different window that is repeated. All else is in files: 16 bytes of each window, of 64 that are compared of one.
+Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
+documents have; decide in one pass over these, in the order of documents. Shards, workers and ranges do not change the
+result. Memory: a range of sorted data with all rows of its most frequent window; in the last step a bit for each
+repeated window. Files take 16 bytes per selected window.
 
-A window is so many bytes of a document's UTF-8 in a row. Its hash is the polynomial of its bytes, each one more than it
-is, so that no zero is lost, in an odd constant modulo 2**64. It is rolled from window to window (Karp and Rabin 1987,
-"Efficient randomized pattern-matching algorithms"), and mixed by SplitMix64's finaliser. Windows whose hash is a
-multiple of `every` are selected: by what is in them, so that a passage has the same ones wherever it is moved (Manber
-1994, "Finding similar files in a large file system"). Where there is none, the window with the smallest hash is. A
-document shorter than a window is one window. A window that a document repeats counts once.
+A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is the polynomial of its bytes, each
+increased by one so that zeros count, in an odd constant modulo 2**64. It is rolled from window to window (Karp and
+Rabin 1987, "Efficient randomized pattern-matching algorithms") and mixed by SplitMix64's finalizer. Windows whose hash
+is a multiple of `every` are selected: by content, so a moved passage keeps its selected windows (Manber 1994, "Finding
+similar files in a large file system"). Without such a window, the one with the smallest hash is selected. A document
+shorter than a window is one window. A window that a document repeats counts once.
 """
 
 import functools
@@ -27,7 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup import steps
+from pipeline_assets.corpus.dedup.dedup_run import min_parts, worker_bytes
+from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.sorted_runs import (
+    KeyRange,
+    Runs,
+    bounded_ranges,
+    even_ranges,
+    is_first,
+    sorted_pairs,
+    total_rows,
+    write_run,
+)
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
@@ -39,18 +50,18 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
-_WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
+_WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"
-_RUN_ROWS = 1 << 20  # 16 MiB, and some times as much while they are sorted
+_RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
 _ONE_64, _ALL = np.uint64(1), np.uint64(2**64 - 1)
 
 
 class Selected(NamedTuple):
-    """Selected windows of documents, in the order of the texts; a repeated one is there again.
+    """Selected windows of documents, in the order of the texts, repetitions included.
 
     Attributes:
-        hashes: uint64, (windows,).
-        windows: how many each document has, one or more; int64, (documents,).
+        hashes: Shape (windows,).
+        windows: Windows of each document, at least 1; shape (documents,).
     """
 
     hashes: NDArray[np.uint64]
@@ -58,14 +69,20 @@ class Selected(NamedTuple):
 
 
 def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Selected:
-    """The selected windows of documents, given as UTF-8."""
+    """Select windows of documents.
+
+    Args:
+        texts: UTF-8 of each document.
+        window_bytes: Bytes in a window.
+        every: A window is selected if its hash is a multiple of this.
+    """
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     text = np.frombuffer(b"".join(texts), np.uint8)
-    room = np.empty(len(text) + len(texts) + 1, np.uint64)  # what isn't written takes no memory
+    hashes = np.empty(len(text) + len(texts) + 1, np.uint64)  # pages that are never written take no memory
     windows = np.empty(len(texts), np.int64)
-    found = _select(text, offsets, window_bytes, np.uint64(every), room, windows)
-    return Selected(room[:found].copy(), windows)
+    selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, windows)
+    return Selected(hashes[:selected].copy(), windows)
 
 
 @compiled
@@ -77,33 +94,39 @@ def _select(
     hashes: NDArray[np.uint64],
     windows: NDArray[np.int64],
 ) -> int:
-    """Fills `hashes` and `windows`; how many are selected. Each hash is written, and stays if it is counted."""
-    leaves = _ONE_64
+    """Fill `hashes` and `windows`, and return the number of selected windows.
+
+    Each hash is written; it remains if the count is increased afterwards.
+    """
+    # The coefficient of the byte that leaves a window, after one more multiplication.
+    power = _ONE_64
     for _ in range(window_bytes):
-        leaves = leaves * POLYNOMIAL
-    found = 0
+        power = power * POLYNOMIAL
+    count = 0
     for document in range(len(windows)):
-        first, stop = found, offsets[document + 1]
-        at = min(offsets[document] + window_bytes, stop)
+        first, stop = count, offsets[document + 1]
+        end = min(offsets[document] + window_bytes, stop)
         rolled = np.uint64(0)
-        for place in range(offsets[document], at):
-            rolled = rolled * POLYNOMIAL + (np.uint64(text[place]) + _ONE_64)
-        least = _ALL
+        # The first window, or the whole text if it is shorter.
+        for position in range(offsets[document], end):
+            rolled = rolled * POLYNOMIAL + (np.uint64(text[position]) + _ONE_64)
+        smallest = _ALL
         while True:
             hashed = split_mix(rolled)
-            least = min(least, hashed)
-            hashes[found] = hashed
-            found += hashed % every == 0
-            if at >= stop:
+            smallest = min(smallest, hashed)
+            hashes[count] = hashed
+            count += hashed % every == 0
+            if end >= stop:
                 break
-            left = (np.uint64(text[at - window_bytes]) + _ONE_64) * leaves
-            rolled = rolled * POLYNOMIAL + (np.uint64(text[at]) + _ONE_64 - left)
-            at += 1
-        if found == first:
-            hashes[found] = least
-            found += 1
-        windows[document] = found - first
-    return found
+            # Add the next byte and remove the first one of the window.
+            removed = (np.uint64(text[end - window_bytes]) + _ONE_64) * power
+            rolled = rolled * POLYNOMIAL + (np.uint64(text[end]) + _ONE_64 - removed)
+            end += 1
+        if count == first:  # no multiple of `every`
+            hashes[count] = smallest
+            count += 1
+        windows[document] = count - first
+    return count
 
 
 _decoder = msgspec.json.Decoder(LicensedText)
@@ -117,24 +140,29 @@ def select_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Runs of one shard: `hash` of each window that is selected, `number` of its document, `windows` of that document,
-    a row for each different window of a document. Notes: `fatal`, rows that kill their worker.
+    """Write the selected windows of one shard as sorted runs.
+
+    Files: runs by `hash` of a window, with the `number` of its document and the `windows` of that document; one row for
+    each distinct window of a document. Notes: `fatal`, the poison rows.
 
     Args:
-        first_number: of the shard's first document; the others follow.
-        refused_licences: tags of documents that are left out.
+        shard: Shard of the source.
+        first_number: Number of the shard's first document; the others follow.
+        recipe: Bytes and selection of windows.
+        refused_licences: License tags whose documents are skipped.
+
     Raises:
-        InputError: a line that is no Document.
+        InputError: A line is not a Document.
     """
     files: list[OutputFile] = []
     fatal: list[int] = []
 
     def blocks() -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        for documents, killing in read_documents(shard, window, _decoder):
-            fatal.extend(killing)
-            asked = [(row, one.text) for row, one in documents if one.license_tag not in refused_licences]
-            selected = select_windows([text.encode() for _, text in asked], recipe.window_bytes, recipe.every)
-            rows = np.fromiter((row for row, _ in asked), np.int64, len(asked))
+        for documents, poison_rows in read_documents(shard, window, _decoder):
+            fatal.extend(poison_rows)
+            texts = [(row, entry.text) for row, entry in documents if entry.license_tag not in refused_licences]
+            selected = select_windows([text.encode() for _, text in texts], recipe.window_bytes, recipe.every)
+            rows = np.fromiter((row for row, _ in texts), np.int64, len(texts))
             yield selected.hashes, np.repeat(rows, selected.windows)
 
     for group in grouped_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
@@ -147,33 +175,33 @@ def select_shard(
 def _write_run(
     folder: StagingView, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
 ) -> OutputFile:
-    hashes, documents = steps.sorted_pairs(hashes, rows.astype(np.uint64))
-    is_other = steps.is_first(hashes, documents)
-    hashes, rows = hashes[is_other], documents[is_other].astype(np.int64)
-    of_documents = np.bincount(rows)[rows].astype(np.uint32)
-    columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": of_documents}
-    return steps.write_run(folder, name, to_table(columns))
+    hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
+    is_distinct = is_first(hashes, documents)
+    hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
+    windows = np.bincount(rows)[rows].astype(np.uint32)
+    columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
+    return write_run(folder, name, to_table(columns))
 
 
-_ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
+_ROW_BYTES = 120  # memory for a row: as read, sorted and written
 _32, _3, _7, _ONE = np.uint64(32), np.uint64(3), np.uint64(7), np.uint8(1)
 _LOWER = np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """What became of the documents of one shard.
+    """Repetition in one shard.
 
     Attributes:
-        dropped: their numbers, in runs of those that go.
-        fatal: rows that killed their worker.
+        dropped: Dropped documents, as a range of the runs of all shards.
+        fatal: Poison rows.
     """
 
-    dropped: steps.KeyRange
+    dropped: KeyRange
     fatal: frozenset[int]
 
     def shares(self) -> dict[int, float]:
-        """The rows that go, each with the share of its windows that are seen."""
+        """Return the dropped rows with the share of their windows that are seen."""
         if not self.dropped.runs:
             return {}
         table = self.dropped.table()
@@ -183,112 +211,125 @@ class ShardRepeats:
 
 def find_repeats(
     run: RunStage[Task],
-    building: StagingView,
+    staging: StagingView,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> list[ShardRepeats]:
-    """Which documents go, shard by shard.
+    """Find the documents of a source that repeat earlier ones, shard by shard.
 
     Args:
-        refused_licences: tags of documents that are left out: they go anyway.
+        run: Runner of tasks.
+        building: Staging directory of the build.
+        shards: Shards of the source, in order.
+        recipe: Windows, and the share that drops a document.
+        refused_licences: License tags whose documents are skipped, because they are dropped anyway.
+        settings: Run settings.
+
     Raises:
-        InputError: a line that is no Document, or too many of them.
+        InputError: A line is not a Document, or the source has too many documents.
     """
     firsts = [0, *np.cumsum([shard.rows for shard in shards], dtype=np.int64).tolist()]
-    if firsts[-1] > steps.MAX_DOCUMENTS:
-        fix = f"make sources of at most {steps.MAX_DOCUMENTS:,} of it"
-        raise InputError(f"{firsts[-1]:,} documents", "the source", fix)
-    of_shards = list(zip(shards, firsts, strict=False))
-    tasks = [Task.for_kernel(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
-    selected = list(run("windows", tasks, building))
-    gone = _decided(run, building, _runs(building, selected), recipe, settings)
+    if firsts[-1] > MAX_DOCUMENTS:
+        what = f"repetition is limited to {MAX_DOCUMENTS:,} documents, got {firsts[-1]:,}"
+        raise InputError(what, "the source", "split it into several sources")
+    numbered_shards = list(zip(shards, firsts, strict=False))
+    tasks = [Task.for_kernel(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
+    selected = list(run("windows", tasks, staging))
+    dropped = _drop_repeats(run, staging, _runs(staging, selected), recipe, settings)
     return [
-        ShardRepeats(steps.KeyRange(first, first + shard.rows, gone), frozenset(receipt.notes[_FATAL]))
-        for (shard, first), receipt in zip(of_shards, selected, strict=True)
+        ShardRepeats(KeyRange(first, first + shard.rows, dropped), frozenset(receipt.notes[_FATAL]))
+        for (shard, first), receipt in zip(numbered_shards, selected, strict=True)
     ]
 
 
 def load_kernels() -> None:
-    """Loads the compiled code of all steps."""
+    """Load the compiled code of all steps into this process."""
     select_windows([b"some text"], 4, 2)
-    none = np.empty(0, np.uint64)
-    _decide(none, none, np.empty(0, np.uint32), none, 1, 2, np.zeros(1, np.uint8), none, np.empty(0))
+    empty = np.empty(0, np.uint64)
+    _decide(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
 
 
-def _decided(
-    run: RunStage[Task], building: StagingView, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
-) -> steps.Runs:
+def _drop_repeats(
+    run: RunStage[Task], staging: StagingView, windows: Runs, recipe: WindowRecipe, settings: RunSettings
+) -> Runs:
     if not windows:
         return ()
-    rows, most = steps.total_rows(windows), steps.share_bytes(settings) // _ROW_BYTES
-    by_hash = steps.even_ranges(windows, rows, max(min(most, -(-rows // steps.parts(settings))), 1))
-    tasks = [Task.for_kernel(_find_repeated, one, place) for place, one in enumerate(by_hash)]
-    found = list(run("repeated", tasks, building))
-    firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in found)]).astype(np.uint64)
-    decide = functools.partial(_decide_all, _runs(building, found), firsts, Fraction(recipe.max_share), most)
-    return _runs(building, list(run("repeating", [Task("all", 0, decide)], building)))
+    rows, max_rows = total_rows(windows), worker_bytes(settings) // _ROW_BYTES
+    ranges = even_ranges(windows, rows, max(min(max_rows, -(-rows // min_parts(settings))), 1))
+    tasks = [Task.for_kernel(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
+    repeated = list(run("repeated", tasks, staging))
+    firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)
+    decide = functools.partial(_decide_all, _runs(staging, repeated), firsts, Fraction(recipe.max_share), max_rows)
+    return _runs(staging, list(run("repeating", [Task("all", 0, decide)], staging)))
 
 
-def _runs(building: StagingView, receipts: Sequence[Receipt]) -> steps.Runs:
-    return tuple(building.path(file.path) for receipt in receipts for file in receipt.files)
+def _runs(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
+    return tuple(staging.path(file.path) for receipt in receipts for file in receipt.files)
 
 
-def _find_repeated(by_hash: steps.KeyRange, place: int, window: Window, folder: StagingView) -> Receipt:
-    """The windows in a range of hashes that two documents or more have.
+def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
+    """Find the windows in a range of hashes that at least two documents have.
 
-    Files: a run by `number` of a document; `window`, its place among those of the range, and that of the range in the
-    upper 32 bits; `windows` of the document. Counts: `repeated_windows`.
+    Files: a run by `number` of a document; `window` has the number of the range in the upper 32 bits and the window's
+    number in the range in the lower ones; `windows` of the document. Counts: `repeated_windows`.
     """
-    table = by_hash.table()
+    table = key_range.table()
     hashes = numbers(table["hash"])
-    by = np.argsort(hashes)
-    is_new = steps.is_first(hashes[by])
+    order = np.argsort(hashes)
+    is_new = is_first(hashes[order])
+    # A hash occurs once if it and the next row are both new; the roll compares the last row with the first, new one.
     is_repeated = ~(is_new & np.roll(is_new, -1))
-    by, is_new = by[is_repeated], is_new[is_repeated]
-    windows = np.cumsum(is_new) - 1 + (place << 32)
-    documents = numbers(table["number"])[by]
-    in_order = np.argsort(documents)
+    order, is_new = order[is_repeated], is_new[is_repeated]
+    windows = np.cumsum(is_new) - 1 + (range_number << 32)
+    documents = numbers(table["number"])[order]
+    by_document = np.argsort(documents)
     columns = {
-        "number": documents[in_order].astype(np.uint64),
-        "window": windows[in_order].astype(np.uint64),
-        "windows": numbers(table["windows"])[by[in_order]],
+        "number": documents[by_document].astype(np.uint64),
+        "window": windows[by_document].astype(np.uint64),
+        "windows": numbers(table["windows"])[order[by_document]],
     }
-    files = [steps.write_run(folder, f"{_REPEATED}/{by_hash.name}.parquet", to_table(columns))]
+    files = [write_run(folder, f"{_REPEATED}/{key_range.name}.parquet", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
 def _decide_all(
-    repeated: steps.Runs,
+    repeated: Runs,
     firsts: NDArray[np.uint64],
     max_share: Fraction,
     max_rows: int,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Files: runs by `number` of a document that goes; `share`, float64.
+    """Decide on all documents in order.
+
+    Files: runs by `number` of a dropped document, with the `share` of its windows that are seen, float64.
 
     Args:
-        firsts: how many repeated windows come before those of each range of hashes, and after the last how many are.
+        repeated: Runs of all ranges of hashes.
+        firsts: Number of repeated windows before each range of hashes, then of all.
+        max_share: Share of seen windows that a kept document may have.
+        max_rows: Rows in memory at a time.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
-    for in_order in steps.ranges(repeated, max_rows):
-        table = in_order.table()
-        by = np.argsort(numbers(table["number"]))
-        documents, windows, totals = (numbers(table[name])[by] for name in ("number", "window", "windows"))
-        gone, shares = np.empty(len(by), np.uint64), np.empty(len(by))
-        number = _decide(
-            documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, gone, shares
+    for key_range in bounded_ranges(repeated, max_rows):
+        table = key_range.table()
+        order = np.argsort(numbers(table["number"]))
+        documents, windows, totals = (numbers(table[name])[order] for name in ("number", "window", "windows"))
+        dropped, shares = np.empty(len(order), np.uint64), np.empty(len(order))
+        count = _decide(
+            documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares
         )
-        columns = {"number": gone[:number], "share": shares[:number]}
-        files.append(steps.write_run(folder, f"{_GONE}/{len(files):05d}.parquet", to_table(columns)))
+        columns = {"number": dropped[:count], "share": shares[:count]}
+        files.append(write_run(folder, f"{_DROPPED}/{len(files):05d}.parquet", to_table(columns)))
     return Receipt(files, {})
 
 
 @inner
-def _place(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
+def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
+    """Return the number of a window among the repeated windows of all ranges."""
     return firsts[window >> _32] + (window & _LOWER)  # type: ignore[no-any-return]
 
 
@@ -301,28 +342,36 @@ def _decide(
     numerator: int,
     denominator: int,
     seen: NDArray[np.uint8],
-    gone: NDArray[np.uint64],
+    dropped: NDArray[np.uint64],
     shares: NDArray[np.float64],
 ) -> int:
-    """Fills `gone` and `shares`; how many go.
+    """Fill `dropped` and `shares`, and return the number of dropped documents.
 
     Args:
-        totals: of the windows of a row's document, those too that no other has.
-        seen: a bit for each repeated window; those of documents that stay are set.
+        documents: Document of each row, ascending.
+        windows: Repeated window of each row.
+        totals: Windows of the row's document, including those that no other document has.
+        firsts: See `_decide_all`.
+        numerator: Numerator of the largest share.
+        denominator: Denominator of the largest share.
+        seen: Bit of each repeated window; those of kept documents are set.
+        dropped: Receives the numbers of dropped documents.
+        shares: Receives their shares of seen windows.
     """
     number = start = 0
     while start < len(documents):
-        stop, before = start, 0
+        stop, seen_windows = start, 0
+        # Count the seen windows of one document.
         while stop < len(documents) and documents[stop] == documents[start]:
-            place = _place(windows[stop], firsts)
-            before += bool(seen[place >> _3] >> np.uint8(place & _7) & _ONE)
+            window = _window_number(windows[stop], firsts)
+            seen_windows += bool(seen[window >> _3] >> np.uint8(window & _7) & _ONE)
             stop += 1
-        if before * denominator > numerator * totals[start]:
-            gone[number], shares[number] = documents[start], before / totals[start]
+        if seen_windows * denominator > numerator * totals[start]:
+            dropped[number], shares[number] = documents[start], seen_windows / totals[start]
             number += 1
         else:
             for row in range(start, stop):
-                place = _place(windows[row], firsts)
-                seen[place >> _3] |= _ONE << np.uint8(place & _7)
+                window = _window_number(windows[row], firsts)
+                seen[window >> _3] |= _ONE << np.uint8(window & _7)
         start = stop
     return number

@@ -1,10 +1,11 @@
-"""A Document shard → what its documents are compared by, as sorted runs: hashes, MinHash signatures and their bands
-(Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3).
+"""Sketches of documents: exact hashes, MinHash signatures and their bands.
 
-A shingle is n words in a row. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64, mixed;
-1 where that is 0. Signatures are datasketch's (2.0, scheme `affine32`, its default), given the lower 32 bits of that
-hash: each is mixed by MurmurHash3's finalizer, and permutation k is `a[k] * h + b[k]` modulo 2**32. `a` and `b` are
-drawn as datasketch draws them from a seed.
+MinHash: Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3.
+
+A shingle is n consecutive words. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64,
+mixed, and 1 instead of 0. Signatures equal those of datasketch 2.0 with its default scheme `affine32`, computed from
+the lower 32 bits of that hash: MurmurHash3's finalizer mixes them, and permutation k is `a[k] * h + b[k]` modulo 2**32.
+`a` and `b` are drawn from the seed as datasketch draws them.
 """
 
 import functools
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.document_order import document_numbers, priorities
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.steps import DedupRun, document_numbers, priorities, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
@@ -32,23 +35,29 @@ from pipeline_assets.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 
-_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # multipliers of MurmurHash3's 32-bit finalizer
 _16, _13 = np.uint32(16), np.uint32(13)
-_EMPTY = np.uint32(2**32 - 1)
+_EMPTY = np.uint32(2**32 - 1)  # minimum of no hashes
 _ONE = np.uint64(1)
 
 
 @functools.cache
 def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
-    """`a` and `b` of the recipe's permutations, shape (2, permutations); `a` is odd, so each is a bijection."""
-    drawn = np.random.RandomState(recipe.seed)
-    a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
-    return np.stack([a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
+    """Draw `a` and `b` of the recipe's permutations, shape (2, permutations).
+
+    `a` is odd, so each permutation is a bijection.
+    """
+    random = np.random.RandomState(recipe.seed)
+    a = random.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.stack([a, random.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
 
 
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The hashes of the shingles of documents, in the order of their texts; none where there are too few words. And
-    where those of each document begin, and after the last how many there are.
+    """Hash the shingles of documents, in the order of the texts.
+
+    Returns:
+        Hashes of all shingles, and offsets of shape (documents + 1,). Document d has the hashes from `offsets[d]` to
+        before `offsets[d + 1]`: none if it has too few words.
     """
     sizes = np.maximum(batch.words() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -61,35 +70,47 @@ def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[
 def _hash_shingles(
     batch: NormalizedBatch, shingle_words: int, hashes: NDArray[np.uint64], offsets: NDArray[np.int64]
 ) -> None:
-    leaves = np.uint64(1)
+    # A word's coefficient after `shingle_words` more words; a rolling hash subtracts the oldest word with it.
+    power = np.uint64(1)
     for _ in range(shingle_words):
-        leaves = leaves * POLYNOMIAL
+        power = power * POLYNOMIAL
     for document in range(len(offsets) - 1):
         words = batch.word_hashes[batch.first_words[document] : batch.first_words[document + 1]]
         shingles = hashes[offsets[document] : offsets[document + 1]]
         rolled = np.uint64(0)
+        # Start with all words of the first shingle but its last.
         for word in range(min(shingle_words - 1, len(words))):
             rolled = rolled * POLYNOMIAL + words[word]
         for shingle in range(len(shingles)):
-            rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]
+            rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]  # add the newest word
             if shingle:
-                rolled -= words[shingle - 1] * leaves
+                rolled -= words[shingle - 1] * power  # remove the word before the shingle
             shingles[shingle] = max(mixed(rolled), _ONE)
 
 
 def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """As `_text_shingles`, but the hashes of each document ascending and different."""
+    """Hash the distinct shingles of documents, ascending in each document.
+
+    Returns:
+        Hashes and offsets, see `_text_shingles`.
+    """
     hashes, offsets = _text_shingles(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
-    is_new = np.append(hashes[:-1] != hashes[1:], True)  # the last of equal ones
-    is_new[offsets[1:][offsets[1:] > 0] - 1] = True
-    kept = np.flatnonzero(is_new[: len(hashes)])
+    is_last = np.append(hashes[:-1] != hashes[1:], True)  # keep the last of several equal hashes
+    # Keep the last hash of each document, even if the next document begins with the same one.
+    is_last[offsets[1:][offsets[1:] > 0] - 1] = True
+    kept = np.flatnonzero(is_last[: len(hashes)])
+    # A new offset is the number of hashes kept before the old one.
     return hashes[kept], np.searchsorted(kept, offsets)
 
 
 def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
-    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1."""
+    """Compute the MinHash signatures of documents.
+
+    Returns:
+        Shape (documents, permutations); 2**32 - 1 everywhere for a document without shingles.
+    """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
     signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
     _sign(hashes, offsets, draw_permutations(recipe), signed)
@@ -98,7 +119,7 @@ def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecip
 
 @inner
 def _finalized(shingle: np.uint64) -> np.uint32:
-    """The lower half of a number, a shingle's hash, by MurmurHash3's 32-bit finalizer."""
+    """Mix the lower 32 bits of a shingle's hash by MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)
     key = np.uint32((key ^ (key >> _16)) * _FIRST)
     key = np.uint32((key ^ (key >> _13)) * _SECOND)
@@ -109,33 +130,40 @@ def _finalized(shingle: np.uint64) -> np.uint32:
 def _sign(
     hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
 ) -> None:
-    """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
+    """Reduce the shingles of each document to the minimum of each permutation.
+
+    Four shingles per pass: reading and writing the signature costs as much as one shingle.
+    """
     a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
         shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
         last = len(shingles) - 1
+        # A last pass with fewer than four shingles repeats the last one, which changes no minimum.
         for shingle in range(0, len(shingles), 4):
             h0 = _finalized(shingles[shingle])
             h1 = _finalized(shingles[min(shingle + 1, last)])
             h2 = _finalized(shingles[min(shingle + 2, last)])
             h3 = _finalized(shingles[min(shingle + 3, last)])
             for k in range(len(a)):
-                least = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
-                other = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
-                signature[k] = min(signature[k], min(least, other))
+                first = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
+                second = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
+                signature[k] = min(signature[k], min(first, second))
 
 
 def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
-    """What two documents must share one of to be proposed: hashes of a band's number and rows.
+    """Compute the keys of the bands of signatures; a common key proposes a pair.
 
-    A signature is cut twice: into bands of numbers that stand side by side, and into as many of numbers that are
-    `bands` apart, so that two bands of different cuts have one number in common, or about one. Of pairs that the first
-    cut misses the second finds most, and no permutation more is computed.
+    A signature is cut twice: into bands of adjacent numbers, and into equally many bands of numbers that are `bands`
+    apart. Bands of different cuts share about one number, so the second cut finds most pairs that the first one misses,
+    without further permutations.
 
     Args:
-        salt: documents under different ones share no key.
+        signed: Signatures, shape (documents, permutations).
+        bands: Number of bands in one cut.
+        salt: Documents with different salts share no key.
+
     Returns:
-        shape (documents, 2 * bands); (documents, bands) where both cuts are the same, of one band or of one row each.
+        Shape (documents, 2 * bands), or (documents, bands) if both cuts are equal: one band, or one row per band.
     """
     keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
     _hash_bands(signed, bands, salt, keys)
@@ -147,19 +175,23 @@ def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: N
     rows = signed.shape[1] // bands
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
+            # First cut: `rows` adjacent numbers. Second cut: every `bands`-th number.
             first, step = (band * rows, 1) if band < bands else (band - bands, bands)
-            key = mixed(mixed(salt) ^ np.uint64(band))
+            key = mixed(mixed(salt) ^ np.uint64(band))  # different bands share no key
             for row in range(rows):
                 key = mixed(key ^ np.uint64(signed[document, first + row * step]))
             keys[document, band] = key
 
 
 def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """A bit of each number of signatures, shape (documents, permutations / 8): the lowest one, once it is mixed.
+    """Compute one bit per number of each signature: the lowest one after mixing.
 
-    Permutations are affine modulo 2**32: of the lowest bits themselves all say the same, whether a hash is odd.
+    Permutations are affine modulo 2**32, so unmixed lowest bits would all depend only on whether a hash is odd.
+
+    Returns:
+        Shape (documents, permutations / 8).
     """
-    key = (signed ^ (signed >> _16)) * _FIRST  # as `_finalized` does with one number
+    key = (signed ^ (signed >> _16)) * _FIRST  # `_finalized` for arrays
     key = (key ^ (key >> _13)) * _SECOND
     return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)
 
@@ -170,44 +202,46 @@ _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 
 
 def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: StagingView) -> Receipt:
-    """Runs of one shard.
+    """Write the sketches of one shard as sorted runs.
 
-    Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `document` reads them; below `IDS`
-    their orders and ids, as they stand; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
-    normalised texts, and below `BANDS` the keys of their bands or below `BITS` their binary sketches. Counts:
-    `documents`, `bytes` of text, `without_words`: those are compared as they stand, `short`: fewer words than a
-    shingle, so only exact duplicates are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
+    Files, one in each folder for about 65,536 documents: `ID_HASHES` has hashes of ids; `IDS` priorities and ids, in
+    the order of the shard; `HASHES` 128-bit hashes of normalized texts; `BANDS` keys of bands; `BITS` binary
+    sketches. The last three depend on the mode.
+
+    Counts: `documents`; `bytes` of text; `without_words`, documents that are compared as they are written; `short`,
+    documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`. Notes: `fatal`, the
+    poison rows.
 
     Raises:
-        InputError: a line that is no Document, or a quality that is no number.
+        InputError: A line is not a Document, or a quality is not a number.
     """
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
     files: list[OutputFile] = []
-    pending = none = [_sketch([], shard, recipe, counts)]
+    pending = empty = [_sketch([], shard, recipe, counts)]
     written = 0
-    for documents, killing in read_documents(shard, window, RAW_DOCUMENTS):
-        fatal += killing
+    for documents, poison_rows in read_documents(shard, window, RAW_DOCUMENTS):
+        fatal += poison_rows
         pending = [*pending, _sketch(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
             files += _write(pending, shard, folder, len(files))
-            pending, written = none, counts["documents"]
+            pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
     return Receipt(files, dict(counts), {FATAL: fatal})
 
 
 def _sketch(
-    read: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+    numbered_documents: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
-    """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
-    rows, documents = [row for row, _ in read], [document for _, document in read]
+    """Sketch and count a block of documents: one unsorted table for each area of the mode."""
+    rows, documents = [row for row, _ in numbered_documents], [document for _, document in numbered_documents]
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
     qualities = _qualities(rows, documents, shard, recipe.quality_column)
-    own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
-    own = priorities(own, recipe.selection, text_bytes, qualities)
+    own_numbers = np.array(rows, np.uint64) + np.uint64(shard.first_number)
+    priority = priorities(own_numbers, recipe.selection, text_bytes, qualities)
     doc_ids = strings([document.doc_id for document in documents])
     salt = np.uint64(0)
     if recipe.scope == "per-source":
@@ -215,23 +249,23 @@ def _sketch(
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
-    tables = {IDS: to_table({"order": own, "doc_id": doc_ids})}
+    tables = {IDS: to_table({"order": priority, "doc_id": doc_ids})}
     if recipe.mode != "near":
         high, low = _hashes(batch, texts).T
-        tables[HASHES] = to_table({"high": high ^ salt, "low": low, "order": own, "doc_id": doc_ids})
+        tables[HASHES] = to_table({"high": high ^ salt, "low": low, "order": priority, "doc_id": doc_ids})
         counts["without_words"] += int((batch.words() == 0).sum())
     if recipe.near is not None:
         proposer = recipe.near.proposer
         has_shingles = batch.words() >= proposer.shingle_words
         counts["short"] += int((~has_shingles).sum())
-        signed, own = signatures(batch, proposer)[has_shingles], own[has_shingles]
+        signed, priority = signatures(batch, proposer)[has_shingles], priority[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signed, proposer.bands, salt)
-            tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
+            tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
         else:
             kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signed))
             sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signed), [None, bits])
-            tables[BITS] = to_table({"order": own, "sketch": sketches.cast(pa.binary())})
+            tables[BITS] = to_table({"order": priority, "sketch": sketches.cast(pa.binary())})
     return tables
 
 
@@ -241,20 +275,20 @@ def _qualities(
     qualities = np.full(len(documents), np.nan, np.float32)
     if column is None:
         return qualities
-    for place, (row, document) in enumerate(zip(rows, documents, strict=True)):
+    for position, (row, document) in enumerate(zip(rows, documents, strict=True)):
         value = arrow_columns(document.meta, shard.file).get(column)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
             raise InputError(what, shard.file, f"choose another {key('quality_column')}")
         if value is not None:
-            qualities[place] = value
+            qualities[position] = value
     return qualities
 
 
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """A run for each area, of several blocks."""
+    """Write blocks as one run for each area."""
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
         if area == IDS:
@@ -266,16 +300,16 @@ def _write(
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
-    """Receipts of `sketch_shard`, one a shard.
+    """Sketch all shards and return the receipts of `sketch_shard`.
 
     Raises:
-        UsageError: no document has the quality column.
-        InputError: a line that is no Document, or two documents with one id.
+        UsageError: No document has the quality column.
+        InputError: A line is not a Document, or two documents have the same id.
     """
     sketched = dedup.run("sketch", (Task.for_kernel(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
-        what, fix = f"no document has a `{column}`", "name a number that is in their meta"
+        what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
         raise UsageError(what, bare("dedup.quality_column"), fix)
     _check_ids(dedup, sketched)
     return sketched
@@ -288,25 +322,25 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     runs = dedup.runs(sketched, IDS)
     doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
     first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
-    what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"
-    raise InputError(what, dedup.building.target, "give every source ids of its own: normalise one again")
+    what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
+    raise InputError(what, dedup.staging.target, "normalize one source again with unique ids")
 
 
 def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
     table = read_columns(run)
-    is_it = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
-    return document_numbers(numbers(table["order"])[is_it])
+    is_match = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    return document_numbers(numbers(table["order"])[is_match])
 
 
-def _place(dedup: DedupRun, number: int) -> str:
+def _describe_row(dedup: DedupRun, number: int) -> str:
     shard = next(shard for shard in reversed(dedup.shards) if shard.first_number <= number)
     return f"{shard.source}/{shard.path} row {number - shard.first_number}"
 
 
 def load_kernels(recipe: DedupRecipe) -> None:
-    """Loads what `sketch_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
+    """Load the tables and compiled code of `sketch_shard` into this process."""
     lowered()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
@@ -316,8 +350,10 @@ def load_kernels(recipe: DedupRecipe) -> None:
 
 
 def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
-    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left. uint64,
-    shape (documents, 2).
+    """Hash each normalized text, or the text as written if it has no word.
+
+    Returns:
+        Halves of the first 128 bits of the sha256, shape (documents, 2).
     """
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)

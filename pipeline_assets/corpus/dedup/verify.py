@@ -1,9 +1,9 @@
-"""Pairs → edges, the pairs whose sets of shingles are as alike as the threshold asks.
+"""Verification of proposed pairs by the Jaccard similarity of their shingles.
 
-Sets of those documents that are compared are written once, in the order of the corpus, and read one by one. A file
-holds uint64: of each document its id (UTF-8, filled up with zeros), then the hashes of its shingles, each once,
-ascending. An index beside it says where each begins. Two different shingles of two documents have one hash with a
-probability of 2**-64, so the size of a union or intersection of hashes is that of the sets of shingles.
+An edge is a pair that reaches the threshold. The shingle sets of compared documents are written once, in the order of
+the corpus, and read at random. A file holds uint64: for each document its id (UTF-8, padded with zeros), then the
+distinct hashes of its shingles, ascending. A sibling index has the offset of each document. Two shingles have equal
+hashes with a probability of 2**-64, so sizes of unions and intersections of hashes are those of the shingles.
 """
 
 import contextlib
@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup import steps
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
+from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
+from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, distinct_pairs, total_rows, write_run
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
@@ -31,49 +35,54 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
-_PAIR_BYTES = 250  # of memory for a row: as read, as sorted, as written
-_SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
-_SETS_SHARE = 2  # sets may have half of a worker's memory
+_PAIR_BYTES = 250  # memory for a row: as read, sorted and written
+_SHINGLE_BYTES = 24  # memory for a shingle: as read, and in the array of all sets
+_SETS_SHARE = 2  # sets may use half of a worker's memory
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-def find_edges(
-    dedup: steps.DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe
-) -> tuple[list[Receipt], list[Receipt]]:
-    """Receipts of `write_sets`, one a shard, and of `verify_pairs`, in the order of their ranges."""
+def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
+    """Verify all proposed pairs.
+
+    Returns:
+        Receipts of `write_sets`, one for each shard, and of `verify_pairs`, in the order of their ranges.
+    """
     pairs = dedup.runs(proposed)
-    compared = steps.save(dedup.documents_in(pairs, "later", "earlier"), dedup.building.path(_COMPARED))
+    compared = save_bitmap(dedup.documents_in(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
     written = dedup.run(
         "shingle", (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
     )
-    own = [steps.SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
+    own = [SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
-    for_sets = dedup.share_bytes // _SETS_SHARE
-    rules = (sets, recipe.threshold, for_sets // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
-    by_later = steps.ranges(
-        pairs, min(for_sets // _PAIR_BYTES, -(-steps.total_rows(pairs) // steps.parts(dedup.settings)))
-    )
-    return written, dedup.run("verify", (Task.for_kernel(verify_pairs, one, *rules) for one in by_later))
+    sets_bytes = dedup.worker_bytes // _SETS_SHARE
+    rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
+    by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_parts(dedup.settings))))
+    return written, dedup.run("verify", (Task.for_kernel(verify_pairs, key_range, *rules) for key_range in by_later))
 
 
 def write_sets(
     shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """The sets of those documents of a shard that are in the set `members`: their file, and its index, both in `area`;
-    no files where there is no such document.
+    """Write the shingle sets of the documents of a shard that are in a bitmap.
 
-    Counts: `compared` documents.
+    Files: the sets and their index; none if no document of the shard is in the bitmap. Counts: `compared` documents.
+
+    Args:
+        shard: Shard of the corpus.
+        members: File of the bitmap.
+        shingle_words: Words per shingle.
+        area: Folder of the two files.
     """
-    own = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    wanted = steps.bitmap_contains(own, steps.load(members))
-    if not wanted.any():
+    own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
+    is_compared = bitmap_contains(own_numbers, load_bitmap(members))
+    if not is_compared.any():
         return Receipt([], {"compared": 0})
-    sets_name, index_name = f"{area}/{shard.name}{steps.SETS_SUFFIX}", f"{area}/{shard.name}{steps.INDEX_SUFFIX}"
+    sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
         for block in read_lines(shard, window):
-            lines = [one for one in block.lines if wanted[one.row]]
+            lines = [line for line in block.lines if is_compared[line.row]]
             documents = decode(lines, shard, RAW_DOCUMENTS)
             batch = normalize([document.text.encode() for document in documents])
             hashes, offsets = shingle_sets(batch, shingle_words)
@@ -94,11 +103,12 @@ def write_sets(
 
 
 class ShingleSets:
-    """Sets of a whole corpus, by the numbers of documents, of files in this order. Holds no more of them in memory than
-    are asked for.
+    """Shingle sets of a whole corpus, by the numbers of documents.
+
+    Sets are read on demand. The files are in the order of their documents.
     """
 
-    def __init__(self, files: Sequence[steps.SetsFile]) -> None:
+    def __init__(self, files: Sequence[SetsFile]) -> None:
         self._offsets = [np.uint64(file.offset) for file in files]
         self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
         self._indices = [np.memmap(file.entries, _INDEX, "r") for file in files]
@@ -106,29 +116,32 @@ class ShingleSets:
         self._firsts = np.array(firsts, np.uint64)
 
     def close(self) -> None:
+        """Close all files."""
         for descriptor in self._descriptors:
             os.close(descriptor)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """How many shingles each document has; numbers ascend."""
-        return np.concatenate([np.empty(0, np.int64), *(found["shingles"] for _, found in self._entries(numbers))])
+        """Count the shingles of documents, whose numbers ascend."""
+        return np.concatenate([np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._entries(numbers))])
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
-        """Ids of documents, whose numbers ascend, and the hashes of all their shingles; where those of each document
-        begin, and after the last how many there are.
+        """Read documents, whose numbers ascend.
+
+        Returns:
+            Ids, hashes of all shingles, and offsets of shape (documents + 1,) into the hashes.
         """
         doc_ids, parts = [], []
-        for shard, found in self._entries(numbers):
-            for _, offset, id_bytes, shingles in found.tolist():
-                skipped = -(-id_bytes // 8) * 8
-                record = os.pread(self._descriptors[shard], skipped + 8 * shingles, offset)
+        for shard, entries in self._entries(numbers):
+            for _, offset, id_bytes, shingles in entries.tolist():
+                padded_id_bytes = -(-id_bytes // 8) * 8
+                record = os.pread(self._descriptors[shard], padded_id_bytes + 8 * shingles, offset)
                 doc_ids.append(record[:id_bytes].decode())
-                parts.append(np.frombuffer(record, np.uint64, shingles, skipped))
+                parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """(shard, its entries in the index) of documents."""
+        """Yield the number of a file and its index entries of the documents."""
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():
             index, own = self._indices[shard], numbers[owners == shard] - self._offsets[shard]
@@ -136,81 +149,93 @@ class ShingleSets:
 
 
 def verify_pairs(
-    pairs: steps.KeyRange,
-    sets: Sequence[steps.SetsFile],
+    pairs: KeyRange,
+    sets: Sequence[SetsFile],
     threshold: str,
     fetched_shingles: int,
     max_compared: int | None,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """The edges among pairs, a range of them by their later document.
+    """Find the edges among a range of pairs.
 
-    Files: a run of edges by `later`, then `earlier`, orders of two documents: `doc_id` and `other_doc_id`, `shared`,
-    how many shingles they share, `shingles` and `other_shingles`, how many each has. Counts: `pairs` compared, `edges`;
-    `capped_documents`, which had more pairs than are compared.
+    Files: a run of edges by `later`, then `earlier`, the priorities of the two documents, with `doc_id` and
+    `other_doc_id`, `shared` shingles, and `shingles` and `other_shingles` of each. Counts: compared `pairs`, `edges`,
+    and `capped_documents`, which had more pairs than are compared.
 
     Args:
-        threshold: of Jaccard similarity, as a decimal.
-        fetched_shingles: how many are held in memory at a time, about.
-        max_compared: each later document is compared to so many others, the first; None for all.
+        pairs: Range by later document.
+        sets: Shingle sets of all compared documents.
+        threshold: Jaccard similarity as a decimal.
+        fetched_shingles: Approximate number of shingles in memory at a time.
+        max_compared: Earlier documents that each document is compared with; None for all.
     """
     table = pairs.table()
-    compared = steps.distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
+    compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
     del table
     capped = 0
     if max_compared is not None:
+        # Position among the pairs of the same later document; later documents ascend.
         ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
         capped = int((ranks == max_compared).sum())
         compared = compared[:, ranks < max_compared]
     with contextlib.closing(ShingleSets(sets)) as opened:
         edges = pa.concat_tables(
-            _edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
+            _find_edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
         ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([steps.write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
+    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
 
 
 def load_kernels() -> None:
-    """Loads the compiled code that `verify_pairs` needs."""
+    """Load the compiled code of `verify_pairs` into this process."""
     pair = np.zeros(1, np.int64)
     _count_shared(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
 
 
-def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, most: int) -> Iterator[NDArray[np.uint64]]:
-    """Pairs, as many as have sets that fit into memory together; one pair, if that doesn't; an empty block of none."""
+def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield blocks of pairs whose sets fit in memory together.
+
+    A block has at least one pair, even if its sets are too large. Without pairs, one empty block is yielded.
+    """
     start = 0
     while start < pairs.shape[1] or not start:
         block = pairs[:, start : start + (1 << 16)]
-        while block.shape[1] > 1 and int(sets.sizes(_read_documents(block)).sum()) > most:
+        while block.shape[1] > 1 and int(sets.sizes(_read_documents(block)).sum()) > max_shingles:
             block = block[:, : block.shape[1] // 2]
         yield block
         start += max(block.shape[1], 1)
 
 
 def _read_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.unique(steps.document_numbers(pairs))
+    return np.unique(document_numbers(pairs))
 
 
-def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
+def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
     documents = _read_documents(pairs)
     ids, hashes, offsets = sets.fetch(documents)
-    left, right = np.searchsorted(documents, steps.document_numbers(pairs))
-    shared = np.empty(len(left), np.int64)
+    left_sets, right_sets = np.searchsorted(documents, document_numbers(pairs))
+    shared = np.empty(len(left_sets), np.int64)
     sizes = np.diff(offsets)
-    _count_shared(hashes, offsets, left, right, shared)
-    union = sizes[left] + sizes[right] - shared
+    _count_shared(hashes, offsets, left_sets, right_sets, shared)
+    union = sizes[left_sets] + sizes[right_sets] - shared
+    # shared / union >= threshold, in integers.
     is_edge = shared * threshold.denominator >= union * threshold.numerator
-    (later, earlier), left, right, doc_ids = pairs[:, is_edge], left[is_edge], right[is_edge], strings(ids)
+    (later, earlier), left_sets, right_sets, doc_ids = (
+        pairs[:, is_edge],
+        left_sets[is_edge],
+        right_sets[is_edge],
+        strings(ids),
+    )
     return to_table(
         {
             "later": later,
             "earlier": earlier,
-            "doc_id": doc_ids.take(to_array(left)),
-            "other_doc_id": doc_ids.take(to_array(right)),
+            "doc_id": doc_ids.take(to_array(left_sets)),
+            "other_doc_id": doc_ids.take(to_array(right_sets)),
             "shared": shared[is_edge],
-            "shingles": sizes[left],
-            "other_shingles": sizes[right],
+            "shingles": sizes[left_sets],
+            "other_shingles": sizes[right_sets],
         }
     )
 
@@ -223,7 +248,10 @@ def _count_shared(
     right: NDArray[np.int64],
     shared: NDArray[np.int64],
 ) -> None:
-    """How many hashes each pair of sets shares. Both ascend; no step has a branch that a processor would guess."""
+    """Count the common hashes of each pair of sets by merging them.
+
+    The hashes of a set ascend. No step has a branch that a processor must predict.
+    """
     for pair in range(len(left)):
         at, end = offsets[left[pair]], offsets[left[pair] + 1]
         other, other_end = offsets[right[pair]], offsets[right[pair] + 1]
@@ -231,6 +259,7 @@ def _count_shared(
         while at < end and other < other_end:
             own, its = hashes[at], hashes[other]
             common += own == its
+            # Advance past the smaller hash, or past both if they are equal.
             at += own <= its
             other += its <= own
         shared[pair] = common

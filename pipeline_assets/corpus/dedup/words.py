@@ -1,12 +1,13 @@
-r"""Normalised text, as deduplication compares it: lower-case words, one blank between two.
+r"""Normalized text, the form in which deduplication compares documents.
 
-A word is a longest run of `\w` of a regular expression: letters and digits of every script, and the underscore. Each
-character is lowered by itself, to the first character of its `str.lower`: so `İ` is `i`, and every `Σ` is `σ`. Marks
-that combine are no `\w`, and writing without blanks is one long word. In plain Python:
+Normalized text is lower-case words with one blank between two. A word is a maximal run of `\w` in the sense of regular
+expressions: letters and digits of every script, and the underscore. Each character is lowered on its own, to the first
+character of its `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text
+without blanks between words is one long word. In plain Python:
 
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
 
-A word's hash is of its UTF-8: its length, then eight bytes at a time (the last filled up with zeros), each step
+The hash of a word covers its UTF-8: its length, then eight bytes per step (the last ones padded with zeros), each step
 `h = mixed(h ^ eight_bytes)`.
 """
 
@@ -22,8 +23,8 @@ from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import decode_longer, to_int64
 
 BLANK = 0x20
-POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64
-_CODE_POINTS = 0x40000  # above it Unicode has no letter or digit, only private use
+POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
+_CODE_POINTS = 0x40000  # Unicode has no letters or digits above, only private use
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
 _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
@@ -33,13 +34,14 @@ Lowered = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 
 class NormalizedBatch(NamedTuple):
-    """Documents normalised, one after the other.
+    """Normalized documents, one after the other.
 
     Attributes:
-        text: their UTF-8, uint8.
-        starts, stops: of each document in `text`, int64, (documents,).
-        word_hashes: of all their words, uint64.
-        first_words: of each document in `word_hashes`, and after the last the number of words; int64.
+        text: UTF-8 of all documents.
+        starts: Offset of each document in `text`, shape (documents,).
+        stops: End of each document in `text`, shape (documents,).
+        word_hashes: Hashes of all words.
+        first_words: First word of each document in `word_hashes`, then the number of words; shape (documents + 1,).
     """
 
     text: NDArray[np.uint8]
@@ -49,43 +51,50 @@ class NormalizedBatch(NamedTuple):
     first_words: NDArray[np.int64]
 
     def words(self) -> NDArray[np.int64]:
-        """How many words each document has."""
+        """Count the words of each document."""
         return np.diff(self.first_words)
 
 
 @functools.cache
 def lowered() -> Lowered:
-    """What each character is in normalised text, by this Python's Unicode data; a blank where it is no word's.
+    """Return tables of normalized characters, from the Unicode data of this Python.
+
+    A character that belongs to no word becomes a blank.
 
     Returns:
-        of each byte, shape (256,), 0 where it is one of a longer character; of each code point, shape (0x40000,), its
-        UTF-8, the first byte lowest.
+        Table of bytes, shape (256,), 0 for bytes of longer characters; table of code points, shape (0x40000,), whose
+        values are UTF-8 with the first byte lowest.
     """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    characters = characters.replace("İ", "i").replace("Σ", "σ")  # no other grows, or is lowered by what is beside it
-    words = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
-    of_byte, of_code_point = np.zeros(256, np.uint8), np.zeros(_CODE_POINTS, np.uint32)
-    utf8 = np.frombuffer(words.encode(), np.uint8)
-    starts = np.flatnonzero(utf8 & 0xC0 != 0x80)
+    # Only these two become longer or depend on their neighbours when a string is lowered.
+    characters = characters.replace("İ", "i").replace("Σ", "σ")
+    lowered_text = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
+    byte_table, code_point_table = np.zeros(256, np.uint8), np.zeros(_CODE_POINTS, np.uint32)
+    utf8 = np.frombuffer(lowered_text.encode(), np.uint8)
+    starts = np.flatnonzero(utf8 & 0xC0 != 0x80)  # all bytes but continuation bytes begin a character
     widths = np.diff(starts, append=len(utf8))
-    for byte in range(4):
+    for byte in range(4):  # put byte k of each character into bits 8k to 8k + 7
         is_longer = widths > byte
-        of_code_point[is_longer] |= utf8[starts[is_longer] + byte].astype(np.uint32) << np.uint32(8 * byte)
-    of_byte[:128] = of_code_point[:128]
-    return of_byte, of_code_point
+        code_point_table[is_longer] |= utf8[starts[is_longer] + byte].astype(np.uint32) << np.uint32(8 * byte)
+    byte_table[:128] = code_point_table[:128]
+    return byte_table, code_point_table
 
 
 def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
-    """The documents, given as UTF-8, normalised."""
+    """Normalize documents.
+
+    Args:
+        texts: UTF-8 of each document.
+    """
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    room = len(text) + len(text) // 2 + len(texts)  # two bytes become three at most, and a blank ends each document
-    starts, stops, first_words = (np.empty(len(texts) + more, np.int64) for more in (0, 0, 1))
-    batch = NormalizedBatch(np.empty(room, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
-    words = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
-    number = _normalize(text, lengths, lowered(), words, batch)
+    capacity = len(text) + len(text) // 2 + len(texts)  # two bytes become at most three; a blank ends each document
+    starts, stops, first_words = (np.empty(len(texts) + extra, np.int64) for extra in (0, 0, 1))
+    batch = NormalizedBatch(np.empty(capacity, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
+    word_starts = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
+    number = _normalize(text, lengths, lowered(), word_starts, batch)
     hashes = np.empty(number, np.uint64)
-    _hash_words(unaligned_u64_view(batch.text), words[: number + 1], hashes)
+    _hash_words(unaligned_u64_view(batch.text), word_starts[: number + 1], hashes)
     return batch._replace(word_hashes=hashes)
 
 
@@ -97,46 +106,50 @@ def _normalize(
     words: NDArray[np.int64],
     batch: NormalizedBatch,
 ) -> int:
-    """Fills all but the hashes; the number of words. `words` begin where they do in the new text, a blank after each.
+    """Fill all fields of a batch but the hashes, and return the number of words.
 
-    A character is written, and whether it stays is told by how far the next one goes: a branch that guesses the end of
-    each word wrong would cost more than all else.
+    Each character is written; the position of the next one decides whether it remains. A branch at the end of each word
+    would cost more than everything else, because processors mispredict it.
+
+    Args:
+        words: Receives the start of each word in the new text, then its end. A blank follows each word.
     """
-    of_byte, of_code_point = tables
+    byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
-    number = out = at = 0
+    number = out = position = 0
     for document in range(len(lengths)):
-        end = at + lengths[document]
+        end = position + lengths[document]
         starts[document], first_words[document] = out, number
-        before = 0
-        while at < end:
-            character = to_int64(of_byte[text[at]])
-            if character:
+        was_word = 0
+        while position < end:
+            character = to_int64(byte_table[text[position]])
+            if character:  # one byte
                 normalized[out] = character
                 is_word = to_int64(character != BLANK)
                 words[number] = out
-                number += is_word & ~before
-                out += is_word | before
-                before = is_word
-                at += 1
+                number += is_word & ~was_word  # a word begins
+                out += is_word | was_word  # keep characters of words and the first blank after each word
+                was_word = is_word
+                position += 1
                 continue
-            code_point, width = decode_longer(text, at)
-            at += width
-            low = to_int64(of_code_point[code_point]) if code_point < _CODE_POINTS else BLANK
+            code_point, width = decode_longer(text, position)
+            position += width
+            low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINTS else BLANK
             is_word = to_int64(low != BLANK)
             words[number] = out
-            number += is_word & ~before
+            number += is_word & ~was_word
             normalized[out] = low
+            # Write the other bytes, the first of which is lowest.
             while low > 0xFF:
                 low >>= 8
                 out += 1
                 normalized[out] = low
-            out += is_word | before
-            before = is_word
-        if before:
+            out += is_word | was_word
+            was_word = is_word
+        if was_word:  # the text ends with a word
             normalized[out] = BLANK
             out += 1
-        stops[document] = max(out - 1, starts[document])
+        stops[document] = max(out - 1, starts[document])  # without the last blank; empty if there are no words
     first_words[len(lengths)] = number
     words[number] = out
     return number
@@ -144,7 +157,7 @@ def _normalize(
 
 @inner
 def mixed(key: np.uint64) -> np.uint64:
-    """A bijection of 64 bits that leaves none of them where it was."""
+    """Mix 64 bits by a bijection."""
     key = (key ^ (key >> _HALF)) * _ODD
     key = (key ^ (key >> _SHIFT)) * _ODD
     return key ^ (key >> _HALF)
@@ -152,13 +165,20 @@ def mixed(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """The hash of each word, from where words begin and after the last end; between two is one blank."""
+    """Hash each word.
+
+    Args:
+        eights: The eight bytes from each byte of the text on.
+        words: Start of each word, then the end of the last one; a blank follows each word.
+        hashes: Receives the hashes.
+    """
     for word in range(len(words) - 1):
-        at = words[word]
-        size = words[word + 1] - at - 1
+        position = words[word]
+        size = words[word + 1] - position - 1  # without the blank
         key = np.uint64(size)
         while size > 8:
-            key = mixed(key ^ eights[at])
-            at += 8
+            key = mixed(key ^ eights[position])
+            position += 8
             size -= 8
-        hashes[word] = mixed(key ^ (eights[at] & (_ALL >> (_64 - np.uint64(8 * size)))))
+        # Clear the bytes beyond the word.
+        hashes[word] = mixed(key ^ (eights[position] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -1,1 +1,4 @@
-"""Packing: Documents of several sources → one training set of rows of one length, weighted, every token traceable."""
+"""Packing: documents of weighted sources in rows of equal length.
+
+Every token can be traced to its document.
+"""

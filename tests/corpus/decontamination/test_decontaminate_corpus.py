@@ -112,7 +112,7 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontami
 
     assert str(error.value) == (
         f"{tmp_path}/clean: none of its 2 documents is kept (2 are contaminated); "
-        "leave an evaluation set out, or ask for more overlap"
+        "remove an evaluation set, or raise `min_item_overlap`"
     )
 
 

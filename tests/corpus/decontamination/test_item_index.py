@@ -12,7 +12,8 @@ import pytest
 import zstandard
 from decontamination_build import evaluation_set, items_set, listed, recipe, rows_set
 
-from pipeline_assets.corpus.decontamination.item_index import EvaluationItem, read_items, write_index
+from pipeline_assets.corpus.decontamination.evaluation_items import EvaluationItem, read_items
+from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe, EvaluationSet
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.staging import StagingView
@@ -131,9 +132,9 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
         (
             '{"id": "a", "text": "x"}\n[1]\n',
             "InputError: {folder}/quiz.jsonl: line 2 (byte 25) can't be read (wrong_type: the line is list); "
-            "correct the row: no item may be missing",
+            "correct the row, because no item may be missing",
         ),
-        ("", "InputError: evaluation set quiz: it has no items; correct its files or columns"),
+        ("", "InputError: evaluation set quiz: no items found; correct its files or columns"),
         (
             '{"text": "two words"}\n{"text": "…"}\n{"text": "and three words"}\n',
             "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 "
@@ -171,4 +172,4 @@ def test_an_evaluation_set_says_whether_its_files_are_rows_or_text() -> None:
     with pytest.raises(UsageError) as error:
         EvaluationRecipe.from_content({"name": "quiz", "files": ["a.txt"], "columns": None, "text_unit": None})
 
-    assert "give `columns` where its files are rows, or `text_unit` where they are text" in error.value.what
+    assert "give either `columns` for files of rows, or `text_unit` for text files" in error.value.what

@@ -12,12 +12,12 @@ from pipeline_assets.spine.errors import UsageError
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"min_item_overlap": "0"}, "an overlap of 0: it is above 0, and 1 at most"),
-        ({"min_item_overlap": "1.01"}, "an overlap of 1.01: it is above 0, and 1 at most"),
-        ({"min_item_overlap": "0.1234567"}, "it has six digits after the point at most"),
-        ({"min_item_words": 14}, "`min_item_words` is 14, and `ngram_words` 13"),
-        ({"action": "cut"}, "`action` cut goes with a section `cut`, and no other does"),
-        ({"cut": {"margin_words": 0, "min_kept_words": 1}}, "`action` cut goes with a section `cut`"),
+        ({"min_item_overlap": "0"}, "the overlap must be in (0, 1], got 0"),
+        ({"min_item_overlap": "1.01"}, "the overlap must be in (0, 1], got 1.01"),
+        ({"min_item_overlap": "0.1234567"}, "the overlap must have at most six decimal places"),
+        ({"min_item_words": 14}, "`min_item_words` must be at most `ngram_words` 13, got 14"),
+        ({"action": "cut"}, "`action` cut requires a section `cut`, and other actions do not allow it"),
+        ({"cut": {"margin_words": 0, "min_kept_words": 1}}, "`action` cut requires a section `cut`"),
         ({"max_items_per_ngram": 0}, "`max_items_per_ngram` is 0"),
     ],
 )

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of plain_dedup, dedup_build
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument
 
-from pipeline_assets.corpus.dedup import steps
+from pipeline_assets.corpus.dedup import dedup_run
 from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 
@@ -34,4 +34,4 @@ def decisions(tmp_path: Path) -> Callable[..., list[Decision]]:
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory is short, a worker holds 5,000 bytes of a corpus."""
-    monkeypatch.setattr(steps, "_LEAST_SHARE_BYTES", 5000)
+    monkeypatch.setattr(dedup_run, "_MIN_WORKER_BYTES", 5000)

@@ -11,8 +11,9 @@ from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
-from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
+from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.sign_corpus import sign_corpus
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings

@@ -276,7 +276,7 @@ def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("quality", "column", "refused"),
     [
-        (1, "scor", "no document has a `scor`"),
+        (1, "scor", "no document has the column `scor`"),
         ("good", "score", "`score` of row 0 is str, not a number"),
         (True, "score", "`score` of row 0 is bool, not a number"),
     ],

@@ -41,8 +41,8 @@ def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "faiss", None)
 
     assert refusal(lambda: select_faiss_device(None), UsageError) == (
-        "dedup.near.faiss: faiss isn't installed; in the project's folder run "
-        ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or let minhash propose"
+        "dedup.near.faiss: faiss is not installed; in the project's folder run "
+        ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or use minhash"
     )
 
 
@@ -53,5 +53,5 @@ def test_without_a_gpu_the_cpu_searches_and_one_line_says_so(caplog: pytest.LogC
     if faiss.get_num_gpus() == 0:
         assert device is None
         assert [record.getMessage() for record in caplog.records] == [
-            "faiss searches on the CPU (GPU 1 is asked for, 0 can be used)"
+            "faiss searches on the CPU (GPU 1 requested, 0 available)"
         ]

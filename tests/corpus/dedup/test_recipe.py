@@ -18,10 +18,10 @@ SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bands": 13}, "13 .*bands.* of 8 rows use 104 permutations, and there are 112"),
-        ({"threshold": "0"}, "a similarity of 0: it is above 0, and 1 at most"),
-        ({"threshold": "1.01"}, "a similarity of 1.01"),
-        ({"selection": "quality"}, "selection.* quality goes with a .*quality_column"),
+        ({"bands": 13}, "13 .*bands.* of 8 rows use 104 permutations, but signatures have 112"),
+        ({"threshold": "0"}, r"the similarity must be in \(0, 1\], got 0"),
+        ({"threshold": "1.01"}, r"the similarity must be in \(0, 1\], got 1.01"),
+        ({"selection": "quality"}, "selection.* quality requires .*quality_column"),
         ({"faiss": SKETCHES | {"bits": 100}}, "multiple of 8"),
         ({"faiss": SKETCHES | {"max_distance": 128}}, "half of them differ by chance"),
     ],

@@ -28,8 +28,8 @@ from plain_dedup import PlainDocument
 from refusals import refusal
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, Sample, read_groups
-from pipeline_assets.corpus.dedup.dedup_corpus import open_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.signature_store import open_seen
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -134,12 +134,12 @@ def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path, smal
 @pytest.mark.parametrize(
     ("signed_by", "rules", "what"),
     [
-        (recipe(), recipe(bands=28, rows=4), "the store has bands 14, rows 8; this run bands 28, rows 4"),
-        (recipe(), recipe(shingle_words=4), "the store has shingle_words 5; this run shingle_words 4"),
-        (recipe(), recipe(seed=2), "the store has seed 1; this run seed 2"),
-        (recipe(), recipe(scope="per-source"), "the store has scope global; this run scope per-source"),
-        (recipe(mode="exact"), recipe(), "the store has proposer none; this run proposer minhash"),
-        (recipe(), by_faiss(), "the store has proposer minhash; this run proposer faiss"),
+        (recipe(), recipe(bands=28, rows=4), "the store has bands 14, rows 8; this run has bands 28, rows 4"),
+        (recipe(), recipe(shingle_words=4), "the store has shingle_words 5; this run has shingle_words 4"),
+        (recipe(), recipe(seed=2), "the store has seed 1; this run has seed 2"),
+        (recipe(), recipe(scope="per-source"), "the store has scope global; this run has scope per-source"),
+        (recipe(mode="exact"), recipe(), "the store has proposer none; this run has proposer minhash"),
+        (recipe(), by_faiss(), "the store has proposer minhash; this run has proposer faiss"),
     ],
 )
 def test_a_store_of_other_parameters_is_refused_with_their_names(
@@ -149,7 +149,7 @@ def test_a_store_of_other_parameters_is_refused_with_their_names(
 
     told = refusal(lambda: again(tmp_path, NEXT, store, rules), UsageError)
 
-    assert told.startswith(f"{store.folder}: its signatures can't be compared with this run's: {what}; ")
+    assert told.startswith(f"{store.folder}: signatures cannot be compared: {what}; ")
 
 
 def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, 
 def test_what_is_no_signature_store_is_refused(tmp_path: Path) -> None:
     result = deduplicate(tmp_path, write_corpus(tmp_path / "corpus", month("past", ["a b"], "web"), 2), recipe())
 
-    with pytest.raises(UsageError, match="this is a made/deduplicated, no signature store"):
+    with pytest.raises(UsageError, match="expected a signature store, got made/deduplicated"):
         again(tmp_path, NEXT, result, recipe())
 
 

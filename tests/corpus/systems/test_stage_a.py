@@ -155,14 +155,14 @@ def line_of(error: InputError, tmp_path: Path) -> str:
         ),
         (
             lambda content: content.update(max_removed={"every_source": "1"}),
-            "there is `max_removed` without `dedup`",
-            "correct it, or leave it out",
+            "`max_removed` requires a section `dedup`",
+            "correct or remove it",
             "max_removed:",
         ),
         (
             lambda content: content.update(dedup={}, max_removed={"every_source": "1", "sources": {"ntoes": "0.5"}}),
-            "ntoes has a cap, and is no source",
-            "correct it, or leave it out",
+            "ntoes has a cap but is not a source",
+            "correct or remove it",
             "ntoes: '0.5'",
         ),
         (

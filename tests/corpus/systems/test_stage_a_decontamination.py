@@ -91,7 +91,7 @@ def second_set(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (second_set, "`decontamination`: two evaluation sets are called quiz: give each a name of its own"),
+        (second_set, "`decontamination`: two evaluation sets are called quiz: choose unique names"),
         (change_of(evaluation=[]), "`decontamination.evaluation` is []: Tuple should have at least 1 item"),
         (change_of(ngram_word=3), "unknown key `decontamination.ngram_word`"),
     ],

@@ -1,0 +1,105 @@
+"""Items of evaluation sets, read from their files."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe, EvaluationSet
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, another_column
+from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.lines import format_row
+from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
+
+_WHOLE_FILE = 1 << 62  # bytes of a piece: files are not divided
+_TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
+
+
+class EvaluationItem(NamedTuple):
+    """A text of an evaluation set.
+
+    Attributes:
+        id: Id of the row; if each column is an item, followed by `:` and the column.
+        text: Text of the item.
+    """
+
+    id: str
+    text: str
+
+
+def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
+    """Yield all items of a set, in the order of files and rows.
+
+    Raises:
+        UsageError: A column is missing, or has other values than text.
+        InputError: A file has changed or cannot be read, or one of its rows cannot, because no item may be missing.
+    """
+    for file in evaluation.files():
+        yield from _read_file(file, evaluation.recipe)
+
+
+def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
+    columns = recipe.columns or _TEXT_FILE
+    names = [*columns.text, *([columns.id] if columns.id is not None else [])]
+    missing, first_row = set(names), dict[str, Any]()
+    for number, (place, row) in enumerate(_rows(file, recipe)):
+        if isinstance(row, Fault):
+            what = (
+                f"{format_row(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            )
+            raise InputError(what, file.path, "correct the row, because no item may be missing")
+        first_row = first_row or row
+        missing -= {name for name in missing if find_column(row, name) is not None}
+        yield from _read_items(row, number, place, file, columns)
+    for name in names if first_row else []:
+        if name in missing:
+            what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
+            raise UsageError(what, file.path, another_column("text" if name in columns.text else "id"))
+
+
+def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    columns = None
+    if recipe.columns is not None:
+        columns = LicensedColumns(text=recipe.columns.text[0], id=recipe.columns.id, created_at=None, license=None)
+    local = LocalRecipe(
+        source=recipe.name,
+        domain="evaluation",
+        license_tag="unknown",
+        files=recipe.files,
+        columns=columns,
+        text_unit=recipe.text_unit,
+    )
+    for piece in plan_local([file], local, _WHOLE_FILE):
+        yield from piece_rows(piece, local)
+
+
+def _read_items(
+    row: dict[str, Any], number: int, place: int, file: SourceFile, columns: EvaluationColumns
+) -> Iterator[EvaluationItem]:
+    texts = {name: text for name in columns.text if (text := _text(row, name, place, file)) is not None}
+    row_id = _value(row, columns.id) if columns.id is not None else None
+    item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
+    if columns.item == "row" or not texts:
+        yield EvaluationItem(item_id, "\n".join(texts.values()))
+    else:
+        yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
+
+
+def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
+    """Return the text of a column, or its texts as lines; None if all are null.
+
+    Raises:
+        UsageError: The column has other values than text.
+    """
+    value = _value(row, name)
+    texts: Sequence[object] = value if isinstance(value, list) else [value]
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            what = f"`{name}` of {format_row(file.name, place, file)} holds {type(text).__name__}, not text"
+            raise UsageError(what, file.path, f"set {key('columns.text', IN_RECIPE)} to columns of text")
+    return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
+
+
+def _value(row: dict[str, Any], name: str) -> object:
+    column = find_column(row, name)
+    return None if column is None else column.value

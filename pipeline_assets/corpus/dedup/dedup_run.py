@@ -1,0 +1,90 @@
+"""State that the steps of a deduplication share.
+
+The steps work on files: sketches → exact copies → pairs → edges → decisions → documents. A task handles a shard of the
+corpus or a range of sorted data.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.signature_store import SeenStore
+from pipeline_assets.corpus.dedup.sorted_runs import Runs
+from pipeline_assets.corpus.formats.arrow_columns import numbers
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.spine.engine import RunSettings, RunStage
+from pipeline_assets.spine.stage import Task
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir
+
+_PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
+_MIN_WORKER_BYTES = 64 << 20
+
+
+def worker_bytes(settings: RunSettings) -> int:
+    """Compute the memory for data of one worker, in bytes.
+
+    Each process needs 200 MiB for libraries. The result is at least 64 MiB, even if that exceeds the memory limit.
+    """
+    available = settings.memory_bytes - _PROCESS_BYTES
+    return max(available // max(settings.workers, 1) - _PROCESS_BYTES, _MIN_WORKER_BYTES)
+
+
+def min_parts(settings: RunSettings) -> int:
+    """Compute the smallest number of parts that keeps all workers busy."""
+    return 4 * settings.workers if settings.workers > 1 else 1
+
+
+@dataclass(frozen=True)
+class DedupRun:
+    """A deduplication in progress.
+
+    Attributes:
+        staging: Staging directory of the build.
+        shards: Shards of the corpus, in order.
+        recipe: Rules of the deduplication.
+        settings: Run settings.
+        run_stage: Runner of tasks.
+        seen: Signature stores whose documents precede those of the shards.
+    """
+
+    staging: StagingDir
+    shards: Sequence[CorpusShard]
+    recipe: DedupRecipe
+    settings: RunSettings
+    run_stage: RunStage[Task]
+    seen: Sequence[SeenStore] = ()
+
+    @property
+    def worker_bytes(self) -> int:
+        """Memory for data of one worker, in bytes."""
+        return worker_bytes(self.settings)
+
+    @property
+    def documents(self) -> int:
+        """Number of documents in the signature stores and in the shards.
+
+        Unreadable rows of the shards have a number too.
+        """
+        return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
+
+    def run(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
+        """Run tasks and return their receipts."""
+        return list(self.run_stage(stage, list(tasks), self.staging))
+
+    def runs(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+        """Return the paths of the runs that receipts list below an area."""
+        files = (file.path for receipt in receipts for file in receipt.files)
+        return tuple(self.staging.path(path) for path in files if path.startswith(f"{area}/"))
+
+    def documents_in(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
+        """Return a bitmap of the documents in columns of runs."""
+        members = empty_bitmap(self.documents)
+        for run in runs:
+            for column in read_columns(run, list(columns)).columns:
+                add_to_bitmap(members, numbers(column))
+        return members

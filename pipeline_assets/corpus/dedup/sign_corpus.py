@@ -1,0 +1,100 @@
+"""Signing: writes the signature store of a deduplicated corpus."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.corpus_shard import add_by_source, corpus_shards
+from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.dedup_corpus import open_run
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.sorted_runs import bounded_ranges
+from pipeline_assets.corpus.dedup.verify import write_sets
+from pipeline_assets.corpus.document_shards import fatal_row
+from pipeline_assets.corpus.formats import parquet
+from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.stage import Task
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
+
+_SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
+_DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
+_ROW_BYTES = 250  # of memory for a row: as read, as sorted, as written
+_FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
+
+
+def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
+    """Write the signatures of a deduplicated corpus.
+
+    Files: `documents.parquet` has the id and source of each document, in order. The folder `hashes` and, unless the
+    mode is `exact`, `bands` or `sketches` have a file of all rows in the order of their keys. The folder `shingles`
+    has the sets of each shard.
+
+    Args:
+        building: Staging directory of the build.
+        deduplicated: Corpus to sign.
+        recipe: Recipe of its deduplication.
+        settings: Run settings.
+
+    Raises:
+        InputError: A line is not a Document, or crashes its worker.
+    """
+    mode = "exact" if recipe.near is None else "both"
+    recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
+    shards = corpus_shards({deduplicated.manifest.name: deduplicated})
+    run = open_run(staging, shards, recipe, settings)
+    sketched = run.run("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
+    for shard, sketch in zip(shards, sketched, strict=True):
+        if sketch.notes[FATAL]:
+            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
+    files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
+    if recipe.near is not None:
+        files += _write_sets(run, recipe.near.proposer.shingle_words)
+    by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
+    source_counts = [{"source": source, **counts} for source, counts in by_source.items()]
+    return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": source_counts}, {})
+
+
+def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    return parquet.write_table(run.staging.path(name), name, parquet.in_row_groups(tables, schema), schema)
+
+
+def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
+    for shard, sketch in zip(run.shards, sketched, strict=True):
+        for ids in map(parquet.read_columns, run.runs([sketch], IDS)):
+            yield pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
+
+
+def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
+    """Write all rows of each area in the order of their keys.
+
+    So a reader of one range skips the others. Rows with the same key are in the order of their documents. Memory holds
+    one range at a time.
+    """
+    for area, folder in _FOLDERS.items():
+        if runs := run.runs(sketched, area):
+            schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])
+            ranges = bounded_ranges(runs, run.worker_bytes // _ROW_BYTES)
+            tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
+            yield _write(run, f"{folder}/all.parquet", tables, schema)
+
+
+def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    order = np.lexsort((numbers(table["order"]), numbers(table.column(0))))
+    return pa.table(table.take(to_array(order)).columns, schema=schema)
+
+
+def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
+    members = empty_bitmap(run.documents)
+    add_to_bitmap(members, np.arange(run.documents, dtype=np.uint64))
+    members_file = save_bitmap(members, run.staging.path(_MEMBERS))
+    tasks = (Task.for_kernel(write_sets, shard, members_file, shingle_words, _SETS_AREA) for shard in run.shards)
+    for receipt in run.run("shingle", tasks):
+        yield from receipt.files

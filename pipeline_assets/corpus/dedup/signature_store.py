@@ -1,0 +1,182 @@
+"""Signature stores: comparable signatures of earlier corpora.
+
+A store has everything that a deduplication needs of a document: its id, the hash of its normalized text, the keys of
+its bands or its binary sketch, and its set of shingles. A corpus that is deduplicated against a store keeps the same
+documents as if both had been deduplicated together, the documents of the store first.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
+from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, strings
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+
+SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
+DOCUMENTS_FILE, HASHES_FOLDER, BANDS_FOLDER, SKETCHES_FOLDER = "documents.parquet", "hashes", "bands", "sketches"
+
+
+class SeenRuns(NamedTuple):
+    """Runs of a signature store.
+
+    Attributes:
+        paths: Files of the runs, whose document numbers begin at 0.
+        first_number: Number in the corpus of the store's document 0.
+    """
+
+    paths: Runs
+    first_number: int
+
+
+class SetsFile(NamedTuple):
+    """Shingle sets of one shard.
+
+    Attributes:
+        offset: Number to add to the document numbers in the index.
+        sets: File of the sets.
+        entries: File of the index.
+    """
+
+    offset: int
+    sets: Path
+    entries: Path
+
+
+@dataclass(frozen=True)
+class SeenStore:
+    """A signature store whose documents precede those of a corpus.
+
+    Attributes:
+        name: Name of the store in the recipe.
+        first_number: Number in the corpus of the store's first document.
+        documents: Number of documents.
+        listed: Parquet file with the id and source of each document, in order.
+        hashes: Run of the hashes of normalized texts.
+        bands: Run of the keys of bands; empty in a store of binary sketches.
+        sketches: Run of binary sketches; empty in a store of bands.
+        sets: Shingle sets of all documents.
+        sources: Number in the corpus of the first document of each source, with the name of the source.
+    """
+
+    name: str
+    first_number: int
+    documents: int
+    listed: Path
+    hashes: SeenRuns
+    bands: SeenRuns
+    sketches: SeenRuns
+    sets: tuple[SetsFile, ...]
+    sources: tuple[tuple[int, str], ...]
+
+
+def with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
+    """Read a range of a corpus, followed by the rows of stores with one of its keys.
+
+    Args:
+        of: Range whose first column is the key; another column is the `order`.
+        seen: Runs of stores with the same columns.
+    """
+    corpus_rows = key_range.table()
+    if not corpus_rows.num_rows:
+        return corpus_rows
+    keys = np.sort(numbers(corpus_rows.column(0)))
+    tables = [corpus_rows]
+    for runs, first_number in seen:
+        table = KeyRange(key_range.low, key_range.high, runs, first_number).table()
+        values = numbers(table.column(0))
+        is_shared = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
+        tables.append(pa.table(table.filter(mask(is_shared)).columns, schema=corpus_rows.schema))
+    return pa.concat_tables(tables)
+
+
+def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
+    """Return the name of the store that contains each document, or null.
+
+    Args:
+        orders: Priorities of documents, shape (documents,).
+        seen: Stores in the order of their documents.
+    """
+    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
+    positions = np.searchsorted(bounds, document_numbers(priorities), side="right")
+    # An Arrow index array takes its validity bitmap and its values, so documents of the corpus become null.
+    buffers = [mask(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]
+    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(priorities), buffers))
+
+
+def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
+    """Open signature stores, in the order of their documents.
+
+    Args:
+        stores: Artifacts by name.
+        recipe: Recipe of the deduplication.
+
+    Raises:
+        UsageError: An artifact is not a signature store, or its signatures cannot be compared with this recipe's.
+    """
+    for store in stores.values():
+        _check_signatures(store, recipe)
+    documents = (store.manifest.identity.counts["documents"] for store in stores.values())
+    firsts = itertools.accumulate(documents, initial=0)
+    return [_open_store(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
+
+
+def _open_store(name: str, store: Artifact, first: int) -> SeenStore:
+    counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
+    firsts = itertools.accumulate((source["documents"] for source in counts["sources"]), initial=first)
+    hashes, bands, sketches = (
+        SeenRuns(tuple(store.path(path) for path in paths if path.startswith(f"{folder}/")), first)
+        for folder in (HASHES_FOLDER, BANDS_FOLDER, SKETCHES_FOLDER)
+    )
+    stems = (path.removesuffix(SETS_SUFFIX) for path in paths if path.endswith(SETS_SUFFIX))
+    files = [(f"{stem}{SETS_SUFFIX}", f"{stem}{INDEX_SUFFIX}") for stem in stems]
+    return SeenStore(
+        name,
+        first,
+        counts["documents"],
+        store.path(DOCUMENTS_FILE),
+        hashes,
+        bands,
+        sketches,
+        tuple(SetsFile(first, store.path(sets), store.path(index)) for sets, index in files),
+        tuple((number, source["source"]) for number, source in zip(firsts, counts["sources"], strict=False)),
+    )
+
+
+def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
+    stage, fix = store.manifest.identity.stage, "sign that corpus with stage-a signatures"
+    if stage.name != SIGNATURES_STAGE.name:
+        raise UsageError(f"expected a signature store, got {store.manifest.kind}", store.folder, fix)
+    if stage != SIGNATURES_STAGE:
+        what = f"signatures have version {stage.version}, expected {SIGNATURES_STAGE.version}"
+        raise UsageError(what, store.folder, fix)
+    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
+    if recipe.near is None:
+        has = needs | {"scope": has["scope"]}
+    if has != needs:
+        differing = [key for key in has if key in needs and has[key] != needs[key]]
+        stored, requested = (", ".join(f"{key} {side[key] or 'none'}" for key in differing) for side in (has, needs))
+        what = f"signatures cannot be compared: the store has {stored}; this run has {requested}"
+        fix = (
+            "use the store's values, or deduplicate its corpus with these values and sign it again (stage-a signatures)"
+        )
+        raise UsageError(what, store.folder, fix)
+
+
+def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scope, the name of the proposer and the proposer's keys.
+
+    The name makes stores differ that have equal values for all keys in common.
+    """
+    name = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": name, **(signatures[name] if name else {})}

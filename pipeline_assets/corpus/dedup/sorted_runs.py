@@ -1,0 +1,171 @@
+"""Sorted runs: tables in the order of their first column, read by ranges of keys.
+
+A run is an uncompressed Parquet file of small row groups. The statistics of their keys tell which row groups a range
+needs. So the data to be sorted may exceed memory by far: one range of all runs is read at a time and sorted there.
+The number of ranges depends on memory; the union of their results does not.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.document_order import document_numbers
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.staging import OutputFile, StagingView
+
+_ROW_GROUP_ROWS = 1 << 13
+_KEYS = 2**64  # exclusive upper bound of all keys
+Runs = tuple[Path, ...]
+
+
+def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
+    """Write a table whose first column, uint64, ascends."""
+    with DurableFile(folder.path(name)) as file:
+        pq.write_table(
+            table,
+            file,
+            _ROW_GROUP_ROWS,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=[table.schema.names[0]],
+            write_page_checksum=True,
+        )
+    return OutputFile.plain(name, table.num_rows, file)
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Rows of all runs with `low <= key < high`, as a shard of a stage.
+
+    The names of ranges ascend with their bounds.
+
+    Attributes:
+        low: Lowest key.
+        high: Exclusive upper bound, at most 2**64.
+        runs: Paths of the runs.
+        seen_from: Number in the corpus of a signature store's first document, because the store's runs count from 0;
+            None for runs of the corpus itself.
+    """
+
+    low: int
+    high: int
+    runs: Runs
+    seen_from: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.low:016x}-{self.high:017x}"
+
+    @property
+    def rows(self) -> int:
+        """Input rows of the shard: 0, because runs are no input."""
+        return 0
+
+    def table(self) -> pa.Table:
+        """Return the rows, one run after the other."""
+        table = pa.concat_tables(map(self._range_rows, self.runs))
+        if self.seen_from is None:
+            return table
+        orders = document_numbers(numbers(table["order"])) + np.uint64(self.seen_from)
+        return table.set_column(table.schema.names.index("order"), "order", to_array(orders))
+
+    def _range_rows(self, run: Path) -> pa.Table:
+        with open_parquet(run) as file:
+            row_groups = _row_group_keys(file.metadata)
+            groups = [number for number, keys in row_groups if keys.max >= self.low and keys.min < self.high]
+            table = file.read_row_groups(groups, use_threads=False)
+        keys = numbers(table.column(0))
+        start, stop = (
+            np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (self.low, self.high)
+        )
+        return table.slice(start, stop - start)
+
+
+def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
+    """Yield the number and the key statistics of each row group that has rows."""
+    columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
+    return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
+
+
+def total_rows(runs: Iterable[Path]) -> int:
+    """Count the rows of runs."""
+    return sum(pq.read_metadata(run).num_rows for run in runs)
+
+
+def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
+    """Divide all keys into equal ranges with about `max_rows` rows each.
+
+    Args:
+        runs: Runs whose keys are uniformly distributed, like hashes.
+        rows: Rows in all runs.
+        max_rows: Rows of a range.
+    """
+    range_count = max(-(-rows // max_rows), 1)
+    bounds = [number * _KEYS // range_count for number in range(range_count + 1)]
+    return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
+
+
+def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> list[KeyRange]:
+    """Divide all keys into ranges with at most about `max_rows` rows each.
+
+    Bounds are lowest keys of row groups, so only the rows of a single key can exceed the limit by far.
+
+    Args:
+        runs: Runs of any distribution of keys.
+        max_rows: Rows of a range.
+        seen_from: See `KeyRange`.
+    """
+    keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
+    bounds, rows = [0], 0
+    for lowest, group_rows in sorted((key.min, key.num_values) for key in keys):
+        if rows + group_rows > max_rows and lowest > bounds[-1]:
+            bounds.append(lowest)
+            rows = 0
+        rows += group_rows
+    return [KeyRange(low, high, runs, seen_from) for low, high in itertools.pairwise([*bounds, _KEYS])]
+
+
+def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Sort two columns by key, then by value.
+
+    Most keys occur once. Only the values of repeated keys are sorted, because a sort of all values takes much longer.
+    """
+    order = np.argsort(keys)
+    keys, values = keys[order], values[order]
+    is_repetition = ~is_first(keys)
+    # A key is repeated if its row, or the row after it, is a repetition.
+    repeated = np.flatnonzero(is_repetition | np.append(is_repetition[1:], False))
+    # These rows are already grouped by key, so the sort moves values only within their key.
+    values[repeated] = values[repeated][np.lexsort((values[repeated], keys[repeated]))]
+    return keys, values
+
+
+def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return a mask of the rows of sorted columns that differ from the row before.
+
+    np.unique would hash the values first, which takes eight times as long.
+    """
+    is_new = np.ones(len(columns[0]), bool)
+    is_new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return is_new
+
+
+def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sort pairs by later, then earlier document, and drop repetitions.
+
+    Args:
+        pairs: Later and earlier documents, shape (2, pairs).
+
+    Returns:
+        Shape (2, distinct pairs).
+    """
+    pairs = np.stack(sorted_pairs(*pairs))
+    return pairs[:, is_first(*pairs)]
