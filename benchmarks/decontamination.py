@@ -26,6 +26,7 @@ import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
@@ -98,7 +99,7 @@ def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[st
     ]
     (folder / "items").mkdir(parents=True)
     (folder / "items" / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
-    target = Target("made/documents", "documents", Path("corpora/documents"), StageVersion("made", 1), {})
+    target = Target(unknown_kind("made/documents", StageVersion("made", 1)), "documents", Path("corpora/documents"), {})
     target.build(folder, lambda building: _write(building, planted), False, {})
     return Planted(sum(map(len, planted)) / 1e6, leaks)
 

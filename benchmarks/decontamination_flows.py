@@ -54,6 +54,7 @@ def items(folder: Path) -> list[str]:
 def corpusmill(folder: Path, workers: int) -> Found:
     """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
     from pipeline_assets.build.drive import build
+    from pipeline_assets.build.kind import unknown_kind
     from pipeline_assets.build.run import Run
     from pipeline_assets.build.target import Target
     from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
@@ -69,7 +70,9 @@ def corpusmill(folder: Path, workers: int) -> Found:
     section = DecontaminationSection.model_validate(rules | {"action": "drop", "evaluation": [quiz]})
     place, built, stage = Path("corpora/documents"), Path("built", f"by-{workers}"), StageVersion("made", 1)
     shutil.rmtree(folder / built, ignore_errors=True)
-    documents = Target(NORMALIZED.name, "documents", place, stage, {}, partition="documents", is_external=True)
+    documents = Target(
+        unknown_kind(NORMALIZED.name, stage), "documents", place, {}, partition="documents", is_external=True
+    )
     [listed] = evaluation_targets(section, "benchmark", built / "evaluation")
     content = section.rows_content() | {"sources": ["documents"]}
     target = DECONTAMINATED.target("clean", content, [documents, listed], folder=built / "clean")

@@ -35,7 +35,7 @@ from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
 TIMES = (1, 4, 16)
@@ -84,7 +84,7 @@ def _edition(once: pa.Table, copy: int) -> pa.Table:
 def build(root: Path, endpoint: str, workers: int) -> str:
     """Everything on the hub as a healing set: the digest of it."""
     files = HubFiles(root / "cache", endpoint)
-    recipe = read_recipe(RECIPE).model_dump(mode="json")
+    recipe = SYSTEMS.read_recipe(RECIPE).model_dump(mode="json")
     amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
     recipe["snapshot"] |= {"revision": files.resolve(EDU_DATASET), **amount}
     recipe["megatron"]["token_budget"] = 10**12

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_input import Row, Split, real_splits, words_of
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
@@ -49,7 +50,7 @@ def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> No
             rules=RULES,
             settings=RunSettings(workers),
         )
-        target = Target("made/rows", "benchmark", Path(split.name), NORMALISE_STAGE, {})
+        target = Target(unknown_kind("made/rows", NORMALISE_STAGE), "benchmark", Path(split.name), {})
         counts = target.build(root, normalise, False, {}).manifest.identity.counts
         rows, tokens = rows + counts["documents"], tokens + counts["tokens"]
     print(rows, tokens)

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from measure import machine_line
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE
@@ -45,7 +46,7 @@ def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
         decisions = {"dtype": "uint16", "seq_len": _SEQ_LEN, "end_of_document": 1, "vocabulary_size": 60_000}
         return BuildResult(files, {}, decisions | {"tokenizer_sha256": "0" * 64})
 
-    target = Target("made/token_shards", name, Path(name), SHARDS_STAGE, {"rows": rows})
+    target = Target(unknown_kind("made/token_shards", SHARDS_STAGE), name, Path(name), {"rows": rows})
     return target.build(root, make, False, {}).folder
 
 

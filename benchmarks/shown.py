@@ -49,7 +49,7 @@ def main() -> None:
     from pipeline_assets.definitions import build_definitions
     from pipeline_assets.events import build_sensor, report_sealed
     from pipeline_assets.instance import open_instance
-    from pipeline_assets.systems.registry import load_recipes, read_recipe
+    from pipeline_assets.systems.registry import SYSTEMS
     from resources.store import Hub, Store, Tokenizer
 
     print(machine_line())
@@ -58,14 +58,14 @@ def main() -> None:
         for root in (Path(first), Path(second)):
             write_recipe(root, options.sources)
         root = Path(first)
-        artifacts = len(read_recipe(root / "recipes" / "many.yaml").targets())
+        artifacts = len(SYSTEMS.read_recipe(root / "recipes" / "many.yaml").targets())
         figures["run"] = typed("run", "many", "--data", root, "--workers", 0)[0]
         figures["run, all current"] = typed("run", "many", "--data", root)[0]
         report = root / "stage_a" / "many" / "report" / "many"
         figures["rebuild"] = typed("rebuild", report, "--upstream", "--workers", 0)[0]
         build_definitions(root).resolve_asset_graph()  # what is loaded once is no part of it
         figures["definitions"] = cpu_s(lambda: build_definitions(root).resolve_asset_graph())
-        recipes, _ = load_recipes(root)
+        recipes, _ = SYSTEMS.load_recipes(root)
         with open_instance(root) as instance:
             cursors: list[str | None] = [None]
 

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
 
@@ -44,7 +44,7 @@ def write_hub(folder: Path, text_mb: int) -> None:
         )
     with LoopbackHub(folder / "hub") as hub:
         changes = {"revision": hub.commits()[EDU_DATASET], "amount": {"text_bytes": 10**12}}
-        recipe = SnapshotRecipe.model_validate(read_recipe(RECIPE).snapshot.model_dump() | changes)
+        recipe = SnapshotRecipe.model_validate(SYSTEMS.read_recipe(RECIPE).snapshot.model_dump() | changes)
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
         fetch_pieces(files, recipe, plan_snapshot(files, recipe, threads=8, log_every_s=60), threads=8, log_every_s=60)
     (folder / "recipe.json").write_text(recipe.model_dump_json())

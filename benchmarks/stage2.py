@@ -23,7 +23,6 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.systems.registry import KINDS as ALL
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 _VOCABULARY = 12_000
@@ -89,8 +88,8 @@ def prepare(root: Path, shards: Path, languages: bool = True) -> int:
     path.write_text(json.dumps(content))
     recipe = Stage2Recipe.read(path)
     for target in recipe.targets():
-        if target.kind not in KINDS[1:] and target.kind != "stage2/inventory":
-            ALL[target.kind].build(target, Run(root, RunSettings()))
+        if target.kind.name not in KINDS[1:] and target.kind.name != "stage2/inventory":
+            target.kind.build(target, Run(root, RunSettings()))
     tokenizer = open_artifact(root / recipe.target("stage2/tokenizer").folder)
     shutil.copy(tokenizer.path(tokenizer.manifest.identity.decisions["model"]), root / MODEL)
     raw = open_artifact(root / recipe.target("stage2/raw_corpus", "manuals").folder)

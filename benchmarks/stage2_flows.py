@@ -23,15 +23,14 @@ def mixture(root: Path) -> None:
     from pipeline_assets.build.run import Run
     from pipeline_assets.spine import durable
     from pipeline_assets.spine.artifact import open_artifact
-    from pipeline_assets.systems.registry import KINDS as ALL
     from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
     recipe = Stage2Recipe.read(root / "recipes" / f"{MIXTURE}.yaml")
-    targets = [target for target in recipe.targets() if target.kind in KINDS]
+    targets = [target for target in recipe.targets() if target.kind.name in KINDS]
     for target in targets:
         durable.remove(root / target.folder)
     for target in targets:
-        ALL[target.kind].build(target, Run.from_settings(root, os.environ, workers=0))
+        target.kind.build(target, Run.from_settings(root, os.environ, workers=0))
     print(open_artifact(root / targets[-1].folder).manifest.identity.counts["documents"])
 
 

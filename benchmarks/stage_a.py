@@ -88,10 +88,10 @@ def run(root: Path, name: str) -> None:
     durable.remove(root / "stage_a" / name)
     before, seconds = cpu_s(), {}
     for outcome in run_targets(asked.targets(), Run.from_settings(root, os.environ, workers=0)):
-        seconds[outcome.target.kind.removeprefix("stage_a/")] = cpu_s() - before
+        seconds[outcome.target.kind.name.removeprefix("stage_a/")] = cpu_s() - before
         before = cpu_s()
         if outcome.manifest:
-            print(outcome.target.kind, outcome.manifest.digest)
+            print(outcome.target.kind.name, outcome.manifest.digest)
     (root / f"{name}.json").write_text(json.dumps(seconds))
 
 

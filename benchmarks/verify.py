@@ -53,10 +53,11 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 
 def by_verify(folder: Path, threads: int) -> None:
+    from pipeline_assets.systems.registry import SYSTEMS
     from pipeline_assets.trust.result import Scope
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
-    found = scan_chain(folder, Scope(threads=threads))
+    found = scan_chain(folder, Scope(threads=threads), SYSTEMS.label_names)
     read_and_check(found)
     assert found.verdict == "intact"
     print_hashes([str(result.actual) for result in found.results])

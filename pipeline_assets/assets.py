@@ -22,7 +22,7 @@ from pipeline_assets.external import external_sources
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import explaining
 from pipeline_assets.spine.errors import InputError, TransientError
-from pipeline_assets.systems.registry import KINDS, SYSTEMS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
 from resources.artifact_metadata import artifact_metadata
 from resources.store import Hub, Launcher, Store, Tokenizer
@@ -41,7 +41,8 @@ def build_assets(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list
         root: the data root.
         recipe_of: name of the recipe that requests each folder below the root.
     """
-    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in events.by_kind(recipe).items()]
+    by_kind = events.by_kind(recipe)
+    return [_asset(recipe, targets[0].kind, targets, root, recipe_of) for targets in by_kind.values()]
 
 
 def name_in_dagster(name: str) -> str:
@@ -143,14 +144,14 @@ def _build(
     built = drive.build(target, run, rerun_checks=True)
     yield dg.MaterializeResult(
         asset_key=key,
-        metadata=artifact_metadata(built.artifact, built.was_current),
+        metadata=artifact_metadata(built.artifact, SYSTEMS.kinds, built.was_current),
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
-    yield from _check_results(KINDS[target.kind], key, {target.partition: built.checks})
+    yield from _check_results(target.kind, key, {target.partition: built.checks})
 
 
 def _page_url(system: str) -> dg.CodeReferencesMetadataValue:
-    page = importlib.util.find_spec(SYSTEMS[system])
+    page = importlib.util.find_spec(SYSTEMS.pages[system])
     assert page is not None and page.origin is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # nothing else depends on it
@@ -186,7 +187,7 @@ def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> boo
     """Check whether an artifact waits for inputs of other partitions, and log them."""
     for one in target.upstream:
         one.raise_if_failed(root)
-    missing = [one.partition or one.kind for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
+    missing = [one.partition or one.kind.name for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
     if not missing or not any(_sibling_partitions(target.partition, one) for one in target.upstream):
         return False
     context.log.info(f"not there yet: {', '.join(missing)}")

@@ -8,13 +8,14 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets.assets import build_assets
+from pipeline_assets.build.recipe import is_of_interest, recipe_of_folders
 from pipeline_assets.events import build_sensor
 from pipeline_assets.external import build_observer, external_sources, unusable_recipe_node
 from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.jobs import recipe_job
 from pipeline_assets.owners import labelled
 from pipeline_assets.schedules import alert, read_schedules, scheduled
-from pipeline_assets.systems.registry import is_of_interest, load_recipes, recipe_of_folders
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import find_version
 from resources.store import Hub, Launcher, Store, Tokenizer, data_root
@@ -24,7 +25,7 @@ from resources.webhook import webhook_address
 def build_definitions(root: Path) -> dg.Definitions:
     """What the UI offers for a data root: its recipes', and those of the project. One that is wrong is left out."""
     webhook_address()
-    recipes, wrong = load_recipes(root)
+    recipes, wrong = SYSTEMS.load_recipes(root)
     for error in wrong:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
     recipe_of = recipe_of_folders(recipes, root)

@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from pipeline_assets.build.kind import Kind
-from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe import Recipe, recipe_of_folders
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.pages import plain
 from pipeline_assets.external import external_sources
@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import Artifact, CheckResult, check_record_p
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import canonical_sha256
-from pipeline_assets.systems.registry import KINDS, recipe_of_folders
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import Version, version_folder
 from resources.artifact_metadata import artifact_metadata
 
@@ -49,7 +49,7 @@ def upstream_keys(
     for upstream in target.upstream:
         asked_by = recipe_of.get(str(upstream.folder)) if upstream.is_external else recipe
         if asked_by is not None:
-            keys.setdefault(version_folder(upstream.kind, None, asked_by, names).key, []).append(upstream)
+            keys.setdefault(version_folder(upstream.kind.name, None, asked_by, names).key, []).append(upstream)
     return keys
 
 
@@ -86,7 +86,7 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
     """Group the targets of a recipe by kind, upstream first; each kind is an asset."""
     targets: dict[str, list[Target]] = {}
     for target in recipe.targets():
-        targets.setdefault(target.kind, []).append(target)
+        targets.setdefault(target.kind.name, []).append(target)
     return targets
 
 
@@ -94,16 +94,16 @@ def asset_views(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[T
     """Return the targets of a recipe, upstream first, each with its `AssetView`."""
     made = by_kind(recipe)
     sources = {kind: external_sources(targets, root) for kind, targets in made.items()}
-    codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in made.items()}
+    codes = {kind: code_version(targets[0].kind, targets, sources[kind]) for kind, targets in made.items()}
     names = frozenset(recipe_of.values())
 
     def shown(target: Target) -> AssetView:
-        key, partition, version = version_folder(target.kind, target.partition, recipe.name, names)
+        key, partition, version = version_folder(target.kind.name, target.partition, recipe.name, names)
         upstream = upstream_keys(target, recipe.name, recipe_of, names)
         if version is not None:
             return AssetView(key, partition, str(target.stage.version), upstream, version)
-        read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind]}
-        return AssetView(key, partition, codes[target.kind], upstream | read)
+        read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind.name]}
+        return AssetView(key, partition, codes[target.kind.name], upstream | read)
 
     return [(target, shown(target)) for target in recipe.targets()]
 
@@ -137,7 +137,7 @@ def materialization(
         if newest and digest is not None:
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
-    metadata = artifact_metadata(artifact, was_current)
+    metadata = artifact_metadata(artifact, SYSTEMS.kinds, was_current)
     return dg.AssetMaterialization(shown.key, partition=shown.partition, metadata=metadata, tags=tags)
 
 
@@ -249,7 +249,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
     asked: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
     for recipe in recipes:
         for target, shown in asset_views(recipe, root, recipe_of):
-            asked.setdefault((root / target.folder, target.kind), []).append((target, shown))
+            asked.setdefault((root / target.folder, target.kind.name), []).append((target, shown))
     return asked
 
 
@@ -263,10 +263,12 @@ def _sealed(asked: _Requested, root: Path, names: Collection[str]) -> list[_Seal
         for target, shown in asked.get((folder, one.kind), ()):
             is_outdated = target.external_inputs is not None and target.state(root)[0] == "stale"
             found.append(_Sealed(folder, one.kind, one.digest, shown, target, is_outdated))
-        if (folder, one.kind) not in asked and one.kind in KINDS:
+        if (folder, one.kind) not in asked and one.kind in SYSTEMS.kinds:
             name, _, partition = one.name.partition("/")
             place = version_folder(one.kind, partition or None, name, names)
-            shown = AssetView(place.key, place.partition, str(KINDS[one.kind].stage.version), version=place.version)
+            shown = AssetView(
+                place.key, place.partition, str(SYSTEMS.kinds[one.kind].stage.version), version=place.version
+            )
             found.append(_Sealed(folder, one.kind, one.digest, shown))
     return found
 
@@ -307,10 +309,10 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
             instance.report_runless_asset_event(materialization(open_artifact(one.folder), said, instance))
             count += 1
     for key, kind in kinds.items():
-        checks = [dg.AssetCheckKey(key, check.name) for check in KINDS[kind].checks]
+        checks = [dg.AssetCheckKey(key, check.name) for check in SYSTEMS.kinds[kind].checks]
         known = log.get_latest_asset_check_execution_by_key(checks)
         newest = instance.get_latest_materialization_event(key)
-        for event in evaluations(key, KINDS[kind], results[key]):
+        for event in evaluations(key, SYSTEMS.kinds[kind], results[key]):
             record = known.get(event.asset_check_key)
             told = None if record is None else record.event
             # What was said before the newest materialization the UI takes for not asked.

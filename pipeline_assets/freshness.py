@@ -16,12 +16,12 @@ from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Target
 from pipeline_assets.events import by_kind, describe_results
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.manifest import FILE_NAME
-from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.versions import asset_key
 
 _EVERY_S = 60

@@ -18,14 +18,15 @@ from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.files import Period, delete_versions, version_for
 from pipeline_assets.build.kind import Kind
-from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe import Recipe, recipe_of_folders
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_shown
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError, combine_errors
-from pipeline_assets.systems.registry import KINDS, load_recipes, read_recipe, recipe_of_folders, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import Sample, Scope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
@@ -77,14 +78,14 @@ def repin(
     Raises:
         InputError: the head of a dataset is unknown, or an artifact failed; all others are built before.
     """
-    version = version_for(recipe, run.root, run.require_hub("the heads"), due_at(context, timezone), period)
+    version = version_for(recipe, run.root, SYSTEMS, run.require_hub("the heads"), due_at(context, timezone), period)
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
-    before = None if version.before is None else read_recipe(version.before)
-    built = yield from _build(context, replace(run, previous_recipe=before), read_recipe(version.path))
+    before = None if version.before is None else SYSTEMS.read_recipe(version.before)
+    built = yield from _build(context, replace(run, previous_recipe=before), SYSTEMS.read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
-        delete_versions(recipe, run.root, store.keep_versions, context.log.info)
+        delete_versions(recipe, run.root, SYSTEMS, store.keep_versions, context.log.info)
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
@@ -124,7 +125,7 @@ def _news(
         if is_new:
             yield materialization(artifact, shown, context.instance, was_current=not was_built)
         if is_new or not all(result.passed for result in results):
-            yield from evaluations(shown.key, KINDS[target.kind], {shown.partition: results})
+            yield from evaluations(shown.key, target.kind, {shown.partition: results})
 
 
 def verify_sample(
@@ -137,13 +138,13 @@ def verify_sample(
     """
     share, findings = Sample.parse(sample, due_at(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
-    kinds: dict[dg.AssetKey, str] = {}
-    for target, shown in _places(read_recipe(recipe_path(recipe, run.root)), run.root):
+    kinds: dict[dg.AssetKey, Kind] = {}
+    for target, shown in _places(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
         scope = Scope(None, share, False, max(run.settings.workers, 1), run.settings.log_every_s)
-        found = scan_chain(run.root / target.folder, scope)
+        found = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
         read_and_check(found)
         context.log.info(f"{target.name}: {len(found.findings)} findings")
         findings += found.findings
@@ -152,7 +153,7 @@ def verify_sample(
         results.setdefault(shown.key, {})[shown.partition] = (result,)
         kinds[shown.key] = target.kind
     for key, of_asset in results.items():
-        yield from evaluations(key, KINDS[kinds[key]], of_asset)
+        yield from evaluations(key, kinds[key], of_asset)
     if findings:
         first = findings[0]
         what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
@@ -161,7 +162,7 @@ def verify_sample(
 
 def _places(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
     """List the artifacts of a recipe with their assets; recipes are reread, since one may be new."""
-    return asset_views(recipe, root, recipe_of_folders(load_recipes(root)[0], root))
+    return asset_views(recipe, root, recipe_of_folders(SYSTEMS.load_recipes(root)[0], root))
 
 
 def _change(target: Target, before: Recipe | None, root: Path) -> str:
@@ -170,7 +171,7 @@ def _change(target: Target, before: Recipe | None, root: Path) -> str:
     old = None
     if before is not None:
         with contextlib.suppress(LookupError, InputError):
-            old = require_manifest(root / before.target(target.kind, target.partition).folder)
+            old = require_manifest(root / before.target(target.kind.name, target.partition).folder)
     if old is None or old.digest == made.digest:
         return made.digest + " as before" * (old is not None)
     counts, were = made.identity.counts, old.identity.counts

@@ -21,9 +21,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import TracedRow, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document import Document
@@ -31,7 +33,7 @@ from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.systems.registry import read_recipe, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 class Opened:
@@ -57,7 +59,7 @@ class Opened:
         Raises:
             UsageError: it has none.
         """
-        return open_rows(self.folder)
+        return open_rows(self.folder, SYSTEMS.kinds)
 
     def documents(self) -> Iterator[Document]:
         """The Documents of a corpus, in order, a block of them in memory at a time.
@@ -113,9 +115,9 @@ def run(recipe: str, data: Path | str = "data", workers: int = 2, replace: bool 
         InputError: as `corpusmill run`.
     """
     root = Path(data)
-    wanted = read_recipe(recipe_path(recipe, root), root)
+    wanted = SYSTEMS.read_recipe(recipe_path(recipe, root), root)
     wanted.check_local_files(root)
     made: dict[str, list[Opened]] = {}
     for outcome in run_targets(wanted.targets(), Run.from_settings(root, os.environ, workers=workers, replace=replace)):
-        made.setdefault(outcome.target.kind, []).append(Opened(root / outcome.target.folder))
+        made.setdefault(outcome.target.kind.name, []).append(Opened(root / outcome.target.folder))
     return made

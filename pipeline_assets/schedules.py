@@ -25,11 +25,11 @@ import pydantic
 
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.build.files import Period
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.jobs import Act, build_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import Name, RecipeSection, reject_duplicate_keys
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.trust.result import Sample
 from resources.webhook import WEBHOOK, webhook_address
 

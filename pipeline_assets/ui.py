@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE
-from pipeline_assets.systems.registry import load_recipes
+from pipeline_assets.systems.registry import SYSTEMS
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
@@ -59,7 +59,7 @@ def ui(
     with reports_served(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
-            report_sealed(load_recipes(data.absolute())[0], data.absolute(), instance)
+            report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))

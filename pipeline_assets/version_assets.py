@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.events import RecipeOf, by_kind
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 def build_version_assets(
@@ -38,9 +38,9 @@ def build_version_assets(
         if (version := versions.find_version(name, recipes)) is not None:
             newest[version.recipe] = recipes[name]
     return [
-        _asset(name, KINDS[kind], targets, root, recipe_of)
+        _asset(name, targets[0].kind, targets, root, recipe_of)
         for name, recipe in newest.items()
-        for kind, targets in by_kind(recipe).items()
+        for targets in by_kind(recipe).values()
     ]
 
 
@@ -52,10 +52,10 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
         if not path.exists():
             raise UsageError("no recipe of this version", path, f"choose a version of {name} that has one")
         try:
-            target = read_recipe(path).target(kind.name, source)
+            target = SYSTEMS.read_recipe(path).target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
-        return target, replace(run, previous_recipe=read_recipe(earlier_version(name, date, root)))
+        return target, replace(run, previous_recipe=SYSTEMS.read_recipe(earlier_version(name, date, root)))
 
     return build_asset(
         versions.Version(name, "").key(kind.name),
@@ -77,10 +77,10 @@ def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.
     for target in targets:
         for upstream in target.upstream:
             if not upstream.is_external:
-                key = versions.Version(name, "").key(upstream.kind)
+                key = versions.Version(name, "").key(upstream.kind.name)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
             elif (recipe := recipe_of.get(str(upstream.folder))) is not None:
-                key = versions.version_folder(upstream.kind, None, recipe, names).key
+                key = versions.version_folder(upstream.kind.name, None, recipe, names).key
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
     mapped = ((key, versions.mapping_between(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -7,8 +7,9 @@ import dagster as dg
 from pyarrow.types import is_struct
 
 from pipeline_assets.build.figures import outcomes
+from pipeline_assets.build.kind import Kinds
+from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import preview, row_store_for
 from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.spine.artifact import Artifact
@@ -28,7 +29,7 @@ _COUNTS = (
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
-def artifact_metadata(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
+def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
     """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
@@ -50,7 +51,7 @@ def artifact_metadata(artifact: Artifact, was_current: bool) -> dict[str, dg.Met
             values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
     for source, losses in (read_lost_text(manifest) or {}).items():
         values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
-    store = row_store_for(artifact)
+    store = row_store_for(artifact, kinds)
     tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
     if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
         values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
@@ -75,7 +76,7 @@ def artifact_metadata(artifact: Artifact, was_current: bool) -> dict[str, dg.Met
         root = find_data_root(artifact.folder)
         place = artifact.folder.relative_to(root) if root is not None else artifact.folder
         values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
-    if rows := preview(artifact):
+    if rows := preview(artifact, kinds):
         values["preview"] = dg.MetadataValue.md(preview_table(rows))
     return values
 

@@ -38,7 +38,7 @@ from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 from pipeline_assets.trust.rebuild import rebuild
@@ -155,11 +155,11 @@ def _larger_train(sources: Sources, root: Path, engine: RunSettings) -> None:
 
 
 def _rebuild(sources: Sources, root: Path, engine: RunSettings) -> None:
-    rebuild(root / sources.healing.healing_text_manifest().folder, Run(root, engine))
+    rebuild(root / sources.healing.healing_text_manifest().folder, Run(root, engine), SYSTEMS.kinds)
 
 
 def _rebuild_and_keep(sources: Sources, root: Path, engine: RunSettings) -> None:
-    rebuild(root / sources.healing.megatron_split("train").folder, Run(root, engine), keep=True)
+    rebuild(root / sources.healing.megatron_split("train").folder, Run(root, engine), SYSTEMS.kinds, keep=True)
 
 
 def _all(*works: Work) -> Work:
@@ -183,7 +183,7 @@ def _built(system: str, *steps: str) -> Work:
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
         for target in getattr(sources, system).targets():
             if target.kind.removeprefix(f"{system}/") in steps:
-                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
+                SYSTEMS.kinds[target.kind].build(target, Run(root, engine, sources.offline))
 
     return run
 

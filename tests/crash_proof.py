@@ -27,7 +27,7 @@ from pipeline_assets.spine.artifact import Damage, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.systems.registry import label_names
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,9 @@ def unsound(root: Path) -> list[str]:
     """What a reader would find damaged in the sealed artifacts below a root."""
     sealed = [path.parent for path in root.rglob(FILE_NAME) if not _is_aside(path.relative_to(root))]
     try:
-        damaged = [item for folder in sealed for item in verify(folder, label_names) if isinstance(item, Damage)]
+        damaged = [
+            item for folder in sealed for item in verify(folder, SYSTEMS.label_names) if isinstance(item, Damage)
+        ]
     except InputError as edited:
         return [f"a reader can't open it: {edited}"]
     return [f"a reader sees {item.path}: {item.what}" for item in damaged]

@@ -9,7 +9,7 @@ import yaml
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 INLINE = RunSettings(workers=0)
 V1 = Path("megatron", "healing_text_v1")
@@ -27,8 +27,8 @@ def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: 
 
 def build(path: Path, root: Path, cache: Path) -> None:
     run = Run(root, INLINE, HubFiles(cache, endpoint="http://127.0.0.1:9"))
-    for target in read_recipe(path).targets():
-        KINDS[target.kind].build(target, run)
+    for target in SYSTEMS.read_recipe(path).targets():
+        target.kind.build(target, run)
 
 
 def copy_of(demo_root: Path, root: Path) -> Path:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import Damage, read_manifest, verify
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME
-from pipeline_assets.systems.registry import label_names
+from pipeline_assets.systems.registry import SYSTEMS
 
 NAMES = (
     "words: build",
@@ -147,7 +147,7 @@ class FlipProof:
             found = manifest.digest if manifest is not None else "missing"
             if found != digest:
                 return f"{folder} is {found}, undisturbed {digest}"
-            items = [item for item in verify(self._root / folder, label_names) if isinstance(item, Damage)]
+            items = [item for item in verify(self._root / folder, SYSTEMS.label_names) if isinstance(item, Damage)]
             damaged = [item for item in items if flip.path != self._root / folder / item.path]
             if damaged:
                 return f"{folder}/{damaged[0].path}: {damaged[0].what}"

@@ -16,7 +16,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Drive
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import KINDS
 
 DATASET = "maker/pages"
 FILE = "data/pages.parquet"
@@ -105,4 +104,4 @@ def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSetti
 
 
 def _build(target: Target, run: Run) -> Artifact:
-    return KINDS[target.kind].build(target, run)
+    return target.kind.build(target, run)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import shard_rows
@@ -35,7 +36,9 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
         text_bytes = sum(len(one.text.encode()) for one in documents)
         return BuildResult(files, {"documents": len(documents), "text_bytes": text_bytes}, {})
 
-    target = Target("made/documents", source, Path(source), StageVersion("made", 1), {"of": shard_documents})
+    target = Target(
+        unknown_kind("made/documents", StageVersion("made", 1)), source, Path(source), {"of": shard_documents}
+    )
     return target.build(folder, make, False, {})
 
 

@@ -14,7 +14,6 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 
 ANSWER = "The answer is four, as two and two make four."
 
@@ -22,7 +21,7 @@ ANSWER = "The answer is four, as two and two make four."
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:
     """Builds all artifacts of a recipe; their digests by role."""
     run = Run(root, engine, hub, publishes=False)
-    return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}
+    return {target.role: target.kind.build(target, run).manifest.digest for target in recipe.targets()}
 
 
 def offline(cache: Path) -> HubFiles:

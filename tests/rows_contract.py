@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_row import AnyRow
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import follow_source, trace_row
+from pipeline_assets.systems.registry import SYSTEMS
 
 _MOST_ROWS = 8
 
@@ -47,7 +49,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
 
 def _way_back(store: RowStore, source: AnyRow) -> str:
     """What became of a row of a source in the artifact that it was traced from."""
-    for found in follow_source(store.lineage, source):
+    for found in follow_source(RowStores(SYSTEMS.kinds, store.lineage), source):
         for fate in (found.fate, *(fate for _, fate in found.below)):
             if fate.artifact.folder == store.artifact.folder:
                 return fate.outcome

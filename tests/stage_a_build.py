@@ -21,7 +21,6 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 INLINE = RunSettings(workers=0)
@@ -76,14 +75,14 @@ def build(
     replace: bool = False,
 ) -> dict[str, Artifact]:
     run = Run(root, engine, hub, replace=replace)
-    return {target.role: KINDS[target.kind].build(target, run) for target in recipe.targets()}
+    return {target.role: target.kind.build(target, run) for target in recipe.targets()}
 
 
 def normalize(recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE) -> Artifact:
     run, source = Run(root, engine, hub), recipe.sources[0]
     raw, normalized = (recipe.target(f"stage_a/{step}", source.source) for step in ("raw", "normalized"))
-    KINDS[raw.kind].build(raw, run)
-    return KINDS[normalized.kind].build(normalized, run)
+    raw.kind.build(raw, run)
+    return normalized.kind.build(normalized, run)
 
 
 def digests(built: Mapping[str, Artifact]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.staging import PLAN, leftover_path
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import KINDS, label_names, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 Build = Callable[[Path, RunSettings], list[str]]
 INLINE = RunSettings()
@@ -35,7 +35,7 @@ ONE_SPAWNED = RunSettings(1, "spawn")
 
 @pytest.fixture(scope="module")
 def recipe(demo_root: Path) -> HealingRecipe:
-    return read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
+    return SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def build(demo_root: Path, recipe: HealingRecipe) -> Build:
 
     def built(root: Path, engine: RunSettings) -> list[str]:
         run = Run(root, engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
-        artifacts = [KINDS[target.kind].build(target, run) for target in recipe.targets()]
+        artifacts = [target.kind.build(target, run) for target in recipe.targets()]
         return [artifact.manifest.digest for artifact in artifacts]
 
     return built
@@ -68,7 +68,7 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
     return [
         item
         for target in recipe.targets()
-        for item in verify(root / target.folder, label_names)
+        for item in verify(root / target.folder, SYSTEMS.label_names)
         if isinstance(item, Damage)
     ]
 

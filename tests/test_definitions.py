@@ -74,7 +74,7 @@ def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -
         if graph.get(key).is_external:
             continue
         [page] = graph.get(key).metadata["dagster/code_references"].code_references
-        assert Path(page.file_path).stem == SYSTEMS[key.path[0]].rpartition(".")[2]
+        assert Path(page.file_path).stem == SYSTEMS.pages[key.path[0]].rpartition(".")[2]
 
 
 def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from answers import Corpusmill, Typed
 
 from pipeline_assets.events import report_sealed
 from pipeline_assets.instance import open_instance
-from pipeline_assets.systems.registry import load_recipes
+from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow
 SOURCES = {"handbook", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
@@ -58,7 +58,7 @@ def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
     with open_instance(demo[0]) as instance:
-        report_sealed(load_recipes(demo[0])[0], demo[0], instance)
+        report_sealed(SYSTEMS.load_recipes(demo[0])[0], demo[0], instance)
         for kind in KINDS[:3]:
             assert instance.get_materialized_partitions(dg.AssetKey(["stage_a", "stage_a_v1", kind])) == SOURCES
         for kind in KINDS[3:]:

@@ -28,7 +28,7 @@ from pipeline_assets.spine.artifact import read_check_results, require_manifest,
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems import stage_a
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 Look = Callable[[], str]
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
@@ -76,12 +76,12 @@ def states(root: Path, recipe: str = "mixed") -> dict[str, str]:
 
 
 def targets(root: Path, recipe: str = "mixed") -> Sequence[Target]:
-    return read_recipe(root / "recipes" / f"{recipe}.yaml").targets()
+    return SYSTEMS.read_recipe(root / "recipes" / f"{recipe}.yaml").targets()
 
 
 def run_kinds(root: Path, kinds: set[str] | None = None) -> None:
-    recipe, run = read_recipe(root / "recipes" / "mixed.yaml"), Run(root, RunSettings(), replace=True)
-    asked = [one for one in recipe.targets() if kinds is None or one.kind in kinds]
+    recipe, run = SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml"), Run(root, RunSettings(), replace=True)
+    asked = [one for one in recipe.targets() if kinds is None or one.kind.name in kinds]
     assert all(outcome.failure is None for outcome in run_targets(asked, run))
 
 
@@ -151,7 +151,7 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
 
 
 def test_a_look_at_what_is_known_reports_nothing(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
-    report_sealed([read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
+    report_sealed([SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
 
     assert [look(), look()] == ["events reported: 0", "nothing was built since the last look"]
     assert materializations(instance, RAW) == materializations(instance, REPORT) == 1

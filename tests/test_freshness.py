@@ -13,7 +13,7 @@ from pipeline_assets.definitions import build_definitions
 from pipeline_assets.freshness import Freshness
 from pipeline_assets.schedules import read_schedules
 from pipeline_assets.spine.artifact import CheckResult
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 FILTERED = dg.AssetKey(["stage_a", "mixed", "filtered"])
 NOW = datetime.now(UTC)
@@ -43,7 +43,7 @@ def edit(root: Path) -> None:
 
 def said(root: Path, instance: dg.DagsterInstance, days: int = 0) -> dict[str | None, CheckResult]:
     [section] = [one for one in read_schedules(root)[0] if one.name == "nightly"]
-    fresh = Freshness(section, read_recipe(root / "recipes" / "mixed.yaml"), root)
+    fresh = Freshness(section, SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml"), root)
     by_asset = {spec.asset_key: results for spec, results in fresh.results(instance, NOW + timedelta(days=days))}
     return by_asset[FILTERED]
 

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo import demo
 from pipeline_assets.spine.artifact import read_manifest, require_manifest
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 SPLITS = ("train", "valid")
 NAME = "healing_text_v1"
@@ -98,7 +98,7 @@ def test_the_dataset_waits_for_both_splits_and_shows_their_size(made: Made) -> N
 
 
 def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: FaultyHub, root: Path) -> None:
-    greedy = read_recipe(write_recipe(root, {"megatron": {"token_budget": 10**7}}, "greedy"))
+    greedy = SYSTEMS.read_recipe(write_recipe(root, {"megatron": {"token_budget": 10**7}}, "greedy"))
     run = Materialized(root, demo_hub.endpoint)
     run("greedy", "healing_text_manifest")
 
@@ -130,7 +130,7 @@ def test_a_damaged_upstream_fails_with_one_line(run: Materialized, root: Path) -
 def test_builds_keep_a_copy_of_the_manifests_for_git(made: Made) -> None:
     copies = {path.name: path.read_bytes() for path in (made.root / "manifests").iterdir()}
 
-    recipe = read_recipe(made.root / "recipes" / f"{NAME}.yaml")
+    recipe = SYSTEMS.read_recipe(made.root / "recipes" / f"{NAME}.yaml")
     assert copies == {
         target.export_as: (made.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
     }

@@ -25,7 +25,6 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_stage_a
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]
 Types = dict[str, Any]
@@ -242,7 +241,7 @@ def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> 
     import polars
 
     run = Run(tmp_path, RunSettings(workers=0), offline(tmp_path / "cache"), publishes=False)
-    built = [KINDS[target.kind].build(target, run) for target in write_nemotron(tmp_path).targets()]
+    built = [target.kind.build(target, run) for target in write_nemotron(tmp_path).targets()]
     shards = [file for one in built for file in sorted((one.folder / "data").glob("*.parquet"))]
     assert len(shards) > 2
 

@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.notebook import open_folder
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
 WORDS = "One more line of plain words that nobody has written before, number"
@@ -82,7 +82,7 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
     assert "# 5 files, 0.0 MB" in written
     assert "# there are text, created_at, doc_id, id, license" in written
     assert "# of rows that don't say theirs in a column license" in written
-    assert read_recipe(path).name == "mine"
+    assert SYSTEMS.read_recipe(path).name == "mine"
 
 
 def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corpusmill, tmp_path: Path) -> None:

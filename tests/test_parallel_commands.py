@@ -10,9 +10,9 @@ import yaml
 from answers import Corpusmill
 from parallel_build import write_set
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.demo.corpora import PAIRS_DATASET, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 SIDES = ("--src", "fr", "--tgt", "en", "--k", 40)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
 # Published with the text at apache.org/licenses/LICENSE-2.0.txt.
@@ -32,7 +32,7 @@ def test_the_changelog_names_every_change_of_a_stage_version() -> None:
 
     assert sections[0].startswith("Unreleased\n")
     current = {kind: version for kind, version in versions.items() if version != "removed"}
-    assert current == {name: str(kind.stage.version) for name, kind in KINDS.items()}
+    assert current == {name: str(kind.stage.version) for name, kind in SYSTEMS.kinds.items()}
 
 
 def test_every_package_with_a_copyleft_licence_is_listed_in_the_readme() -> None:

@@ -10,6 +10,7 @@ from nemotron_build import build, offline, write_nemotron
 
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.ui import reports_served
 from resources.artifact_metadata import REPORTS, artifact_metadata
 
@@ -27,7 +28,7 @@ def test_the_link_of_a_materialisation_leads_to_the_report(
 ) -> None:
     monkeypatch.setenv(REPORTS, address)
 
-    link = str(artifact_metadata(open_artifact(built_notes / FOLDER), was_current=False)["report"].value)
+    link = str(artifact_metadata(open_artifact(built_notes / FOLDER), SYSTEMS.kinds, was_current=False)["report"].value)
     with urllib.request.urlopen(link) as answer:
         page, policy = answer.read(), answer.headers["Content-Security-Policy"]
 
@@ -40,7 +41,7 @@ def test_a_report_on_pools_has_the_figures_of_each_pool(tmp_path: Path) -> None:
     build(write_nemotron(tmp_path), root, offline(tmp_path / "cache"), RunSettings())
     report = open_artifact(root / "nemotron" / "nemotron_v1" / "pool_report")
 
-    metadata = artifact_metadata(report, was_current=False)
+    metadata = artifact_metadata(report, SYSTEMS.kinds, was_current=False)
 
     counts = report.manifest.identity.counts
     assert counts["pools"]["missing_correctness_meta"] > 0
@@ -54,7 +55,7 @@ def test_a_report_on_pools_has_the_figures_of_each_pool(tmp_path: Path) -> None:
 
 
 def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:
-    assert "report" not in artifact_metadata(open_artifact(built_notes / FOLDER), was_current=False)
+    assert "report" not in artifact_metadata(open_artifact(built_notes / FOLDER), SYSTEMS.kinds, was_current=False)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from forged import flip
 from materialized import NOWHERE, run_job
 
 from pipeline_assets.build.files import version_for
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.definitions import build_definitions
@@ -23,7 +24,7 @@ from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.registry import load_recipes, read_recipe, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.ui import ui
 from resources.webhook import WEBHOOK
 
@@ -45,7 +46,7 @@ def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> N
     assert wrong == []
     assert [one.name for one in schedules] == [section.name for section in sections]
     assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
-    recipes = {recipe.name: recipe.system for recipe in load_recipes(tmp_path)[0]}
+    recipes = {recipe.name: recipe.system for recipe in SYSTEMS.load_recipes(tmp_path)[0]}
     systems = {recipes[section.recipe] for section in sections}
     assert systems == {"healing", "nemotron", "parallel_text", "stage2", "stage_a"}
 
@@ -107,9 +108,9 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
 def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     notes_root: Path, instance: dg.DagsterInstance
 ) -> None:
-    recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    report_sealed(load_recipes(notes_root)[0], notes_root, instance)
+    report_sealed(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")
     passed = run_job(job, instance)
@@ -126,9 +127,11 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     checks = failed.get_asset_check_evaluations()
     key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
     assert [check.asset_check_key for check in checks if not check.passed] == [key]
-    assert len(checks) == len({target.kind for target in recipe.targets()})
+    assert len(checks) == len({target.kind.name for target in recipe.targets()})
 
-    report_sealed(load_recipes(notes_root)[0], notes_root, instance)  # the build's result does not hide the damage
+    report_sealed(
+        SYSTEMS.load_recipes(notes_root)[0], notes_root, instance
+    )  # the build's result does not hide the damage
 
     [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert record.evaluation is not None and not record.evaluation.passed
@@ -156,14 +159,14 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
         [head] = set(hub.commits().values())
         for _ in range(2):
             assert run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, due).success
-    recipe = read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
+    recipe = SYSTEMS.read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
     assert recipe.revisions() == [("HuggingFaceFW/fineweb-edu", head)]
     assert {target.state(root)[0] for target in recipe.targets()} == {"current"}
     assert len(list((root / "recipes").iterdir())) == 2
 
 
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
-    version = version_for("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    version = version_for("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
     assert (version.path.stem, version.moved) == ("mixed", [])
 
 

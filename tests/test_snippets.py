@@ -22,7 +22,7 @@ from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.parallel_text.sample import SampleSource
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
@@ -75,7 +75,7 @@ def build_notes(folder: Path, data: Path) -> None:
     path = data / "recipes" / "notes.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(recipe))
-    assert [*run_targets(read_recipe(path, data).targets(), Run(data, RunSettings(workers=0)))]
+    assert [*run_targets(SYSTEMS.read_recipe(path, data).targets(), Run(data, RunSettings(workers=0)))]
 
 
 def build_pairs(folder: Path, data: Path) -> None:

@@ -17,7 +17,7 @@ from stage2_build import WEB, build, recipe_with, texts, without_languages, writ
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact, verify
-from pipeline_assets.systems.registry import label_names
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -82,7 +82,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
     assert provenance["taken_over_from"] == earlier.manifest.name
     assert provenance["taken_over_digest"] == earlier.manifest.digest
     assert provenance["lost_text"] == fresh.manifest.provenance["lost_text"]
-    list(verify(artifact.folder, label_names))
+    list(verify(artifact.folder, SYSTEMS.label_names))
 
 
 def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) -> None:

@@ -15,7 +15,7 @@ from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.section import UNPINNED
-from pipeline_assets.systems.registry import label_names, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 MONDAYS = ("2026-11-02", "2026-11-09", "2026-11-16", "2026-11-23")
@@ -53,7 +53,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     # New: heads are looked up, and the version of the week is built.
     assert weeks.run(MONDAYS[0]).success
     assert weeks.versions() == ["small_20261102"]
-    first = read_recipe(tmp_path / "recipes" / "small_20261102.yaml")
+    first = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261102.yaml")
     assert all(target.is_up_to_date(tmp_path) for target in first.targets())
     assert UNPINNED not in {revision for _, revision in first.revisions()}
 
@@ -67,21 +67,21 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run(MONDAYS[2]).success
     assert weeks.versions() == ["small_20261102", "small_20261116"]
-    second = read_recipe(tmp_path / "recipes" / "small_20261116.yaml")
+    second = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml")
     pins, were = dict(second.revisions()), dict(first.revisions())
     assert [dataset for dataset in pins if pins[dataset] != were[dataset]] == [WEB]
     shard = "filtered/pages/shards/00000.jsonl.zst"
     assert weeks.inode("small_20261116", shard) == weeks.inode("small_20261102", shard)
     for target in second.targets():
         assert target.is_up_to_date(tmp_path)
-        list(verify(tmp_path / target.folder, label_names))
+        list(verify(tmp_path / target.folder, SYSTEMS.label_names))
     own, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
     assert own.identity.counts["documents"] == old.identity.counts["documents"] + 1
 
     # The week again takes its pins, though a head moved since.
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run("2026-11-18").success
-    assert dict(read_recipe(tmp_path / "recipes" / "small_20261116.yaml").revisions()) == pins
+    assert dict(SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml").revisions()) == pins
 
     # A source that is gone keeps its commit; the rest is built, and the run fails and names it.
     shutil.rmtree(weeks.hub / "datasets" / CODE)
@@ -90,7 +90,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     [event] = failed.get_step_failure_events()
     said = event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
     assert CODE in said and "no such dataset" in said and "\n" not in said
-    third = read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
+    third = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
     assert dict(third.revisions())[CODE] == pins[CODE] and dict(third.revisions())[WEB] != pins[WEB]
     assert third.target("stage2/token_shards", "web").is_up_to_date(tmp_path)
     assert third.target("stage2/inventory").is_up_to_date(tmp_path)
@@ -106,10 +106,10 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
     assert weeks.run(MONDAYS[1], keep_versions=1).success
 
     assert weeks.versions() == ["small_20261102", "small_20261109"]
-    old, new = (read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
+    old, new = (SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
     assert not any((tmp_path / target.folder).exists() for target in old.targets())
     for target in new.targets():
-        list(verify(tmp_path / target.folder, label_names))
+        list(verify(tmp_path / target.folder, SYSTEMS.label_names))
         assert target.is_up_to_date(tmp_path)
-    delete_versions("small", tmp_path, 1)
+    delete_versions("small", tmp_path, SYSTEMS, 1)
     assert (tmp_path / new.target("stage2/inventory").folder).exists()

@@ -19,7 +19,6 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
@@ -70,14 +69,14 @@ def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, A
 def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
     targets = recipe_in(root).targets()
-    of_all = [KINDS[target.kind].step for target in targets if target.partition is None]
+    of_all = [target.kind.step for target in targets if target.partition is None]
 
     def needs_all(target: Target) -> bool:
         return any(one.partition is None or needs_all(one) for one in target.upstream)
 
     def steps(source: str, *, late: bool) -> list[str]:
         own = (target for target in targets if target.partition == source)
-        return [KINDS[target.kind].step for target in own if needs_all(target) is late]
+        return [target.kind.step for target in own if needs_all(target) is late]
 
     too_early = run("mixed", *of_all)
     quiz = run("mixed", "evaluation", partition="quiz")
@@ -96,7 +95,7 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert not has_materialized(too_early)
     assert versions == digests(built)
     checks = [check for result in results for check in result.get_asset_check_evaluations()]
-    assert len(checks) == sum(len(KINDS[target.kind].checks) for target in targets)
+    assert len(checks) == sum(len(target.kind.checks) for target in targets)
     # Of 660 tokens one thread is half a share.
     assert [check.check_name for check in checks if not check.passed] == ["shares_reached"]
 
@@ -149,7 +148,7 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(notes_root: Path, workers: int) -> None:
     recipe = StageARecipe.read(notes_root / "recipes" / "mixed.yaml")
-    [target] = [target for target in recipe.targets() if target.kind == "stage_a/normalized"]
+    [target] = [target for target in recipe.targets() if target.kind.name == "stage_a/normalized"]
     shutil.rmtree(step(notes_root, "normalized", "notes"))
     source = min(path for path in (notes_root / "sources" / "notes").rglob("*") if path.is_file())
     status, data = source.stat(), bytearray(source.read_bytes())
@@ -158,7 +157,7 @@ def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(not
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     with pytest.raises(InputError) as refused:
-        KINDS[target.kind].build(target, Run(notes_root, RunSettings(workers=workers)))
+        target.kind.build(target, Run(notes_root, RunSettings(workers=workers)))
 
     assert refused.value.where == str(source)
     assert refused.value.fix == (

@@ -34,7 +34,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import MODEL
 from resources.artifact_metadata import artifact_metadata
 
@@ -85,7 +85,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
         recipe["snapshot"]["revision"] = hub.commits()[DATASET]
         wanted = HealingRecipe.model_validate(recipe)
         run = Run(root, RunSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
-        made = [KINDS[target.kind].build(target, run) for target in wanted.targets()]
+        made = [target.kind.build(target, run) for target in wanted.targets()]
     return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
 
 
@@ -131,7 +131,7 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     run = Run(root, RunSettings(), publishes=False)
     targets = NemotronRecipe.from_mapping(content, "made").targets()
     with forked_here():
-        return {target.role: KINDS[target.kind].build(target, run) for target in targets}
+        return {target.role: target.kind.build(target, run) for target in targets}
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
     content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
     content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
     targets, run = NemotronRecipe.from_mapping(content, "made").targets(), Run(root, RunSettings())
-    return {target.role: KINDS[target.kind].build(target, run) for target in targets}
+    return {target.role: target.kind.build(target, run) for target in targets}
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ ROLES = {
 def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
     held = {request.getfixturevalue(recipe)[role].manifest.kind for recipe, roles in ROLES.items() for role in roles}
 
-    unheld = sorted(KINDS.keys() - held)
+    unheld = sorted(SYSTEMS.kinds.keys() - held)
     assert not unheld, f"no golden digest of {unheld}: have a made recipe ask for it, then name it in ROLES"
 
 
@@ -267,7 +267,7 @@ def test_the_ui_counts_the_rows_of_an_artifact_and_not_the_documents_that_it_tel
 ) -> None:
     made = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
 
-    told = {role: artifact_metadata(artifact, was_current=False) for role, artifact in made.items()}
+    told = {role: artifact_metadata(artifact, SYSTEMS.kinds, was_current=False) for role, artifact in made.items()}
 
     counted = {
         role: values["dagster/row_count"].value for role, values in told.items() if "dagster/row_count" in values
@@ -278,7 +278,7 @@ def test_the_ui_counts_the_rows_of_an_artifact_and_not_the_documents_that_it_tel
     assert counted["stage_a/packed"] != told["stage_a/packed"]["documents"].value
     assert counted[pools] == sum(file.rows for file in made[pools].manifest.identity.files)
     assert counted[scores] == pq.read_metadata(made[scores].path("scores.parquet")).num_rows
-    without = {name for name, kind in KINDS.items() if kind.rows is None} - {"nemotron/nll_scores"}
+    without = {name for name, kind in SYSTEMS.kinds.items() if kind.rows is None} - {"nemotron/nll_scores"}
     assert {"stage_a/report", "nemotron/pool_report", "stage2/tokenizer", "stage_a/signatures"} <= without
     assert {made[role].manifest.kind for role in made.keys() - counted.keys()} == without
 

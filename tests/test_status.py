@@ -10,9 +10,10 @@ import pytest
 from answers import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -182,7 +183,7 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
     assert result.returncode == 1
     assert result.stdout.splitlines()[:2] == [
         f"broken  {root}/recipes/broken.yaml",
-        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of {', '.join(SYSTEMS)}",
+        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of {', '.join(SYSTEMS.pages)}",
     ]
     assert result.stdout.count("\n  current ") == 5
 

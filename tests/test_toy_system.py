@@ -16,17 +16,17 @@ from pipeline_assets.definitions import build_definitions
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.lineage import AREAS
-from pipeline_assets.systems.registry import SYSTEMS, add_system, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 LOUD = Path("toy", "words", "loud")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def toy() -> Iterator[None]:
-    add_system("toy", "toy_system")
+    SYSTEMS.add("toy", "toy_system")
     yield
     AREAS.remove("toy")
-    del SYSTEMS["toy"]
+    del SYSTEMS.pages["toy"]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def command(root: Path, *words: object) -> Told:
 
 
 def build(root: Path, workers: int = 0) -> None:
-    for target in read_recipe(root / "recipes" / "words.yaml").targets():
+    for target in SYSTEMS.read_recipe(root / "recipes" / "words.yaml").targets():
         drive.build(target, Run(root, RunSettings(workers)))
 
 

@@ -23,7 +23,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import AssetView, materialization, report_sealed
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.section import UNPINNED
-from pipeline_assets.systems.registry import load_recipes, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -80,7 +80,7 @@ def version_keys(definitions: dg.Definitions) -> list[dg.AssetKey]:
 def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(weeks: Weeks) -> None:
     for date, run in zip(DATES, weeks.runs, strict=True):
         assert run.success
-        targets = read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets()
+        targets = SYSTEMS.read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets()
         made = [event.materialization for event in run.get_asset_materialization_events()]
         assert len(made) == len(targets) and all("versions" in event.asset_key.path for event in made)
         [tokenizer] = [event for event in made if event.asset_key == TOKENIZER]
@@ -97,7 +97,7 @@ def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(we
 def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
     definitions = build_definitions(weeks.root)
 
-    report_sealed(load_recipes(weeks.root)[0], weeks.root, weeks.instance)
+    report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, weeks.instance)
 
     assert len(version_keys(definitions)) == 8
     assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
@@ -119,12 +119,12 @@ def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Wee
 
 
 def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None:
-    recipes = load_recipes(weeks.root)[0]
+    recipes = SYSTEMS.load_recipes(weeks.root)[0]
     with dg.DagsterInstance.ephemeral() as instance:
         old = []
         for date in DATES:  # as the program reported them before versions were partitions
-            for target in read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
-                shown = AssetView(asset_key(target.kind, f"small_{date}"), target.partition, "1")
+            for target in SYSTEMS.read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
+                shown = AssetView(asset_key(target.kind.name, f"small_{date}"), target.partition, "1")
                 artifact = open_artifact(weeks.root / target.folder)
                 instance.report_runless_asset_event(materialization(artifact, shown, instance))
                 old.append(shown.key)
@@ -143,7 +143,7 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
 
 def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        report_sealed(load_recipes(weeks.root)[0], weeks.root, instance)
+        report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
         graph = build_definitions(weeks.root).resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {
@@ -163,7 +163,7 @@ def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) ->
 
 def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path: Path) -> None:
     root = Path(shutil.copytree(weeks.root, tmp_path / "data"))
-    target = read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
+    target = SYSTEMS.read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
     digest = open_artifact(root / target.folder).manifest.digest
     shutil.rmtree(root / target.folder)
     assets = [one for one in build_definitions(root).assets or [] if isinstance(one, dg.AssetsDefinition)]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
@@ -59,7 +60,7 @@ def _written(folder: StagingView, name: str, lines: Sequence[str]) -> OutputFile
 
 
 def target_of(language: str) -> Target:
-    return Target("words/parts", "words", Path("words"), StageVersion("words", 1), {"language": language})
+    return Target(unknown_kind("words/parts", StageVersion("words", 1)), "words", Path("words"), {"language": language})
 
 
 def build_words(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from word_artifact import ENGLISH, target_of, write_words
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -12,7 +13,9 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import WHOLE
 from pipeline_assets.spine.staging import StagingDir
 
-COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
+COUNT = Target(
+    unknown_kind("words/count", StageVersion("count", 1)), "count", Path("count"), {}, upstream=(target_of("english"),)
+)
 ENGLISH_WORDS = target_of("english")
 
 

@@ -1,7 +1,7 @@
 """Checks: what must hold of every artifact of a kind."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,18 +40,24 @@ def context_check(judge: CheckFunction, *, is_blocking: bool = True) -> Check:
     return Check(judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip(), judge, is_blocking)
 
 
-def files_match_manifest(artifact: Artifact) -> Verdict:
+def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verdict:
     """Every file is there, byte for byte as it was sealed, and there are no others."""
-    from pipeline_assets.systems.registry import label_names  # which imports every kind
-
+    labels = dict(_labels(target))
     with forbid_replacement(artifact.folder):
-        findings = list(verify(artifact.folder, label_names))
+        findings = list(verify(artifact.folder, lambda kind: labels.get(kind, ())))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
         return Verdict(False, f"{damage[0].path}: {damage[0].what}{more}", {"damaged": len(damage)})
     size = sum(item.bytes for item in findings if not isinstance(item, Damage))
     return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
+
+
+def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the label names of a target's kind and of all kinds upstream, which members belong to."""
+    for upstream in target.upstream:
+        yield from _labels(upstream)
+    yield target.kind.name, target.kind.labels
 
 
 def ledger_adds_up(artifact: Artifact) -> Verdict:
@@ -69,5 +75,5 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
     return Verdict(holds, words, numbers)
 
 
-FILES = artifact_check(files_match_manifest)
+FILES = context_check(files_match_manifest)
 LEDGER = artifact_check(ledger_adds_up)

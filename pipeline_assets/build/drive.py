@@ -12,7 +12,6 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
 from pipeline_assets.spine.lineage import COPIES
 from pipeline_assets.spine.lock import BuilderBusy
-from pipeline_assets.systems.registry import KINDS
 
 logger = logging.getLogger("corpusmill")
 _POLL_S = 1.0
@@ -34,7 +33,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
     `Target.raise_if_failed`.
     """
-    kind, was_current = KINDS[target.kind], target.matches_recipe(run.root)
+    kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)
     if target.export_as is not None:
         copy_manifest(artifact, run.root / COPIES / target.export_as)
@@ -54,7 +53,7 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
     has_spoken = False
     while True:
         try:
-            return KINDS[target.kind].build(target, run)
+            return target.kind.build(target, run)
         except BuilderBusy as busy:
             if time.monotonic() >= deadline:
                 raise

@@ -25,13 +25,14 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED
 from pipeline_assets.spine.temporary_names import temporary_path
-from pipeline_assets.systems.registry import load_recipes, parse_recipe, read_recipe, recipe_path
 
 
 def is_commit(revision: str) -> bool:
@@ -39,13 +40,13 @@ def is_commit(revision: str) -> bool:
     return re.fullmatch(COMMIT_PATTERN, revision) is not None
 
 
-def revision_in(path: Path, dataset: str) -> str:
+def revision_in(path: Path, dataset: str, systems: Systems) -> str:
     """The recipe's revision of a dataset; empty where it has none. Raises UsageError: the recipe reads another dataset,
     or this one at several revisions, or something else is wrong in it.
     """
     values = read_yaml(path)
     filled = {key: _filled(value) for key, value in values.items()}
-    read = sorted({name for name, _ in parse_recipe(filled, path).revisions()})
+    read = sorted({name for name, _ in systems.parse_recipe(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         what = f"this recipe reads {known}, not {dataset}"
@@ -57,7 +58,7 @@ def revision_in(path: Path, dataset: str) -> str:
     return str(revisions.pop() or "")
 
 
-def pin_recipe(path: Path, dataset: str, commit: str) -> str:
+def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     """Write `commit` as the recipe's revision of `dataset`.
 
     Comments and the order of keys stay; a list or mapping in brackets becomes one line.
@@ -67,7 +68,7 @@ def pin_recipe(path: Path, dataset: str, commit: str) -> str:
     Raises:
         UsageError: as `revision_in`, or another value would change.
     """
-    before = revision_in(path, dataset)
+    before = revision_in(path, dataset, systems)
     if before == commit:
         return before
     text = RECIPE_FILE.read_raw(path).decode()  # line ends as they are
@@ -229,7 +230,9 @@ def first_day(moment: datetime, period: Period) -> str:
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
-def version_for(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
+def version_for(
+    name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
+) -> Version:
     """Return the version of a recipe at a moment.
 
     Its file is written if a head moved since the last version.
@@ -243,8 +246,8 @@ def version_for(name: str, root: Path, hub: HubFiles, moment: datetime, period: 
     if path in versions:
         return Version(path, earlier_version(name, first_day(moment, period), root))
     newest = versions[-1] if versions else base
-    pinned, heads, unreachable = dict(read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
-    for dataset in dict.fromkeys(dataset for dataset, _ in read_recipe(base).revisions()):
+    pinned, heads, unreachable = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
+    for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
         try:
             heads[dataset] = hub.resolve(dataset, "main")
         except TransientError:
@@ -264,7 +267,7 @@ def version_for(name: str, root: Path, hub: HubFiles, moment: datetime, period: 
     try:
         durable.write_durably(building, text.encode())
         for dataset, commit in (pinned | heads).items():
-            pin_recipe(building, dataset, commit)
+            pin_recipe(building, dataset, commit, systems)
         durable.rename(building, path)
     finally:
         durable.remove(folder)
@@ -282,13 +285,15 @@ def earlier_version(name: str, date: str, root: Path) -> Path:
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
-def delete_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:
+def delete_versions(
+    name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
+) -> None:
     """Remove the artifacts of all but the `keep` newest versions.
 
     Recipe files and artifacts that another recipe requests are kept. At least one version is kept.
     """
     old = {path.stem for path in list_versions(name, root)[: -max(keep, 1)]}
-    recipes, _ = load_recipes(root)
+    recipes, _ = systems.load_recipes(root)
     kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}
     for recipe in recipes:
         for folder in _folders(recipe) - kept if recipe.name in old else ():

@@ -58,7 +58,7 @@ class Job:
         """What it is made from, of these kinds or of all, by its partition; by its name where it has none."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
-        return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind in names}
+        return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind.name in names}
 
 
 Rows = list[dict[str, str]]
@@ -127,7 +127,7 @@ class Kind:
             "partition": partition,
             "folder": Path(system, recipe, step, *parts),
         }
-        return Target(kind=self.name, stage=self.stage, recipe=content, upstream=tuple(upstream), **named | more)
+        return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | more)
 
     def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
@@ -150,6 +150,19 @@ class Kind:
         return said
 
 
+Kinds = Mapping[str, Kind]
+"""Kinds by name, to look up the one that a manifest names."""
+
+
+def unknown_kind(name: str, stage: StageVersion) -> Kind:
+    """Return a kind that this program cannot build, for an artifact that is read from its manifest."""
+
+    def build(target: Target, run: Run) -> Artifact:
+        raise LookupError(f"this program has no kind {name}")
+
+    return Kind(name, stage, build, "An artifact of a kind that this program does not know.")
+
+
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
     """Builds artifacts that hold files: `make` writes them into the building folder."""
 
@@ -170,7 +183,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 def _reuse_earlier(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
     """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
-        artifact = open_artifact(root / earlier.target(target.kind, target.partition).folder)
+        artifact = open_artifact(root / earlier.target(target.kind.name, target.partition).folder)
     except (LookupError, InputError):
         return None
     if target.staleness_reason(root, artifact.manifest) is not None:
@@ -214,8 +227,6 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
     """Figures that are known before a build, by the listed files that an artifact is made from and by its recipe."""
-    from pipeline_assets.systems.registry import KINDS  # which imports this module
-
-    read, tokens = figures_of_inputs(() if target.upstream else listed), KINDS[target.kind].tokens(target.recipe)
+    read, tokens = figures_of_inputs(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

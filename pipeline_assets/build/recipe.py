@@ -39,7 +39,7 @@ class Recipe(RecipeSection):
     def target(self, kind: str, partition: str | None = None) -> Target:
         """Raises LookupError: the recipe asks for no such artifact."""
         for target in self.targets():
-            if (target.kind, target.partition) == (kind, partition):
+            if (target.kind.name, target.partition) == (kind, partition):
                 return target
         raise LookupError(f"{self.name} asks for no {kind}")
 
@@ -114,3 +114,19 @@ def upstream_first(goals: Iterable[Target]) -> tuple[Target, ...]:
     for goal in goals:
         add(goal)
     return tuple(found.values())
+
+
+def is_of_interest(recipe: Recipe, root: Path) -> bool:
+    """Check whether a recipe belongs to a data root, or something of it is built there."""
+    own = root / "recipes" / f"{recipe.name}.yaml"
+    return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
+
+
+def recipe_of_folders(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
+    """Map the folders of requested artifacts, absolute and below the data root, to names of recipes."""
+    names: dict[str, str] = {}
+    for recipe in recipes:
+        for target in recipe.targets():
+            if not target.is_external:
+                names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
+    return names

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pipeline_assets.spine.artifact import (
     Artifact,
@@ -23,6 +23,9 @@ from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.kind import Kind  # whose functions take targets
 
 REPLACE = "replace"  # the run setting, where it is named in a message
 _REPLACE_HINT = f"run with {key(REPLACE, '--replace')}"
@@ -53,11 +56,10 @@ class Target:
     """One artifact of a recipe.
 
     Attributes:
-        kind: `system/artifact`; the asset's key.
+        kind: its kind: how it is built and checked.
         name: what people call it; no part of its digest, nor is the name of what it is made from.
         name_key: the recipe key that gives it another folder.
         folder: below the data root.
-        stage: the rule that makes it.
         recipe: the part of the recipe that its bytes depend on; not more, or a later step's setting would rebuild it.
         upstream: artifacts that it is made from, in order.
         tokenizer: {family, sha256} or None.
@@ -71,10 +73,9 @@ class Target:
         is_external: whether it lies there already, made by another recipe: then it is as asked, however it was made.
     """
 
-    kind: str
+    kind: "Kind"
     name: str
     folder: Path
-    stage: StageVersion
     recipe: Mapping[str, Any]
     upstream: tuple["Target", ...] = ()
     tokenizer: Mapping[str, Any] | None = None
@@ -88,9 +89,14 @@ class Target:
     is_external: bool = False
 
     @property
+    def stage(self) -> StageVersion:
+        """Stage and version that build it."""
+        return self.kind.stage
+
+    @property
     def role(self) -> str:
         """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
-        return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
+        return self.kind.name if self.partition is None else f"{self.kind.name}/{self.partition}"
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
         """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
@@ -98,7 +104,7 @@ class Target:
 
     def user_prompt(self) -> dict[str, Any]:
         """What the bytes depend on beside what it is made from."""
-        return {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
+        return {"kind": self.kind.name, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
 
     def plan(self, root: Path) -> dict[str, Any]:
         """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
@@ -229,9 +235,9 @@ class Target:
             identity = self._identity(content, plan["inputs"])
             labels = list(content.labels)
             if content.page is not None:
-                labels.append(content.page(building, Manifest(self.kind, self.name, identity, [], provenance)))
+                labels.append(content.page(building, Manifest(self.kind.name, self.name, identity, [], provenance)))
             stored = [file.stored for file in (*content.files, *labels)]
-            return building.seal(self.kind, self.name, identity, stored, provenance)
+            return building.seal(self.kind.name, self.name, identity, stored, provenance)
 
     def seal_manifest(
         self,
@@ -261,7 +267,7 @@ class Target:
             self.raise_if_occupied(root, replace)
         provenance = {**since.provenance(run_settings), **content.provenance}
         is_sealed = functools.partial(self.matches_recipe, root)
-        return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance, is_sealed)
+        return seal_in_place(root / self.folder, self.kind.name, self.name, identity, provenance, is_sealed)
 
     def _raise_if_upstream_failed(self, root: Path) -> None:
         for target in self.upstream:
@@ -273,7 +279,7 @@ class Target:
         """
         state, reason = self._state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None
-        if sealed is not None and sealed.kind != self.kind:
+        if sealed is not None and sealed.kind != self.kind.name:
             raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
         if replace or state in ("missing", "current", "failed"):
             return

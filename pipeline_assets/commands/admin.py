@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from pipeline_assets.build.recipe_paths import recipe_path, recipe_paths
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, echo, log_to_stderr, pluralize
@@ -18,7 +19,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
+from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.normalize.drafts import Draft
@@ -62,12 +63,12 @@ def pin(
     if model and recipe is not None:
         raise UsageError("no recipe is pinned to a model", "--recipe", "leave it out, and write there what is printed")
     path = None if recipe is None else recipe_path(recipe, data)
-    before = None if path is None else revision_in(path, dataset)
+    before = None if path is None else revision_in(path, dataset, SYSTEMS)
     asked = revision or (before if before and not is_commit(before) else "main")
     hub = HubFiles(data / "hub_cache", tries=tries)
     commit = (hub.for_models() if model else hub).resolve(dataset, asked)
     if path is not None:
-        pin_recipe(path, dataset, commit)
+        pin_recipe(path, dataset, commit, SYSTEMS)
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
         moved = f"{before or 'no revision'} → {commit}"
@@ -96,8 +97,8 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     of_recipe = inventory.parents[1]
     version = to / of_recipe.name
     recipe = recipe_path(of_recipe.name, data)
-    targets = read_recipe(recipe).targets()
-    if not any(target.kind == "stage2/inventory" and target.matches_recipe(data) for target in targets):
+    targets = SYSTEMS.read_recipe(recipe).targets()
+    if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(data) for target in targets):
         echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
@@ -168,7 +169,7 @@ def init(
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode())
     try:
-        recipe = read_recipe(path)
+        recipe = SYSTEMS.read_recipe(path)
     except UsageError:
         durable.remove(path)
         raise
@@ -185,9 +186,9 @@ def recipes(
 ) -> None:
     """Example: corpusmill recipes --data data/demo"""
     if schema is not None:
-        if schema not in SYSTEMS:
-            raise UsageError(f"there is no system {schema!r}", "--schema", f"give {', '.join(SYSTEMS)}")
-        echo(json.dumps(recipe_class(schema).model_json_schema(), indent=1))
+        if schema not in SYSTEMS.pages:
+            raise UsageError(f"there is no system {schema!r}", "--schema", f"give {', '.join(SYSTEMS.pages)}")
+        echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
     found = [KnownRecipe.found(name, path, data) for name, path in recipe_paths(data).items()]
     rows = [_row(one) for one in found]

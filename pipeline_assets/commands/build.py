@@ -13,6 +13,7 @@ import typer
 
 from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.build.recipe import Recipe, upstream_first
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
@@ -21,7 +22,7 @@ from pipeline_assets.commands.options import Sets
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError, key
 from pipeline_assets.spine.manifest import FILE_NAME
-from pipeline_assets.systems.registry import read_recipe, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
 OutDir = Annotated[
@@ -132,7 +133,7 @@ def run(
     wait_s, remote = math.inf if wait else 0, remote_launcher_factory(os.environ)
     settings = Run.from_settings(data, os.environ, replace=replace, wait_s=wait_s, remote_launcher=remote)
     path = recipe_path(recipe, data)
-    build_recipe(read_recipe(path, data), path, settings, partition=partition, strict=strict, as_json=as_json)
+    build_recipe(SYSTEMS.read_recipe(path, data), path, settings, partition=partition, strict=strict, as_json=as_json)
 
 
 def build_recipe(
@@ -166,7 +167,7 @@ def build_recipe(
     asked = [
         target
         for target in targets
-        if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind in kinds)
+        if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind.name in kinds)
     ]
     with warning_last(asked, data, strict):
         if lines is not None:
@@ -210,7 +211,7 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
     counts = manifest.identity.counts if manifest else {}
     fates = manifest.identity.ledger.fates() if manifest and "ledger" in counts else ()
     return {
-        "artifact": target.kind,
+        "artifact": target.kind.name,
         "partition": target.partition,
         "state": state,
         "was_built": target.role in built and state == "current",

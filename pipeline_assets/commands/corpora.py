@@ -13,6 +13,7 @@ import typer
 
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import upstream_first
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Flags, Lines, build_targets, free_folder
 from pipeline_assets.commands.inputs import (
@@ -35,7 +36,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
-from pipeline_assets.systems.registry import recipe_path
 
 Proposer = Annotated[
     Literal["minhash", "faiss"],
@@ -201,7 +201,7 @@ def _own_corpora(content: Content, file: Path, section: PackSection, root: Path)
     if "system" not in content:
         raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
-    packed = [target for target in recipe.targets() if target.kind == stage_a.PACKED.name]
+    packed = [target for target in recipe.targets() if target.kind.name == stage_a.PACKED.name]
     return packed[0].upstream if packed else recipe.final_targets()
 
 
@@ -267,7 +267,7 @@ def given_corpora(inputs: Sequence[str], *of_several: Kind) -> tuple[Target, ...
     for corpus in corpora:
         if corpus.partition is None and len(corpora) > 1:
             fix = "give it alone, or deduplicate all together first"
-            raise UsageError(f"this is a {corpus.kind}, and it is not the only corpus given", corpus.folder, fix)
+            raise UsageError(f"this is a {corpus.kind.name}, and it is not the only corpus given", corpus.folder, fix)
         for upstream in corpus.upstream:
             if upstream.folder in folders:
                 what = f"it was made from {upstream.folder}, which is given too"

@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.errors import key as recipe_key
 from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
@@ -195,7 +195,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
     kind = next((one for one in kinds if one.name == manifest.kind), None)
     if kind is None:
         raise UsageError(f"this is a {manifest.kind}", folder, f"give a {' or '.join(one.name for one in kinds)}")
-    upstream = upstream_targets(artifact, *KINDS.values()) if kind.name in _READ_WITH_UPSTREAM else []
+    upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
     outside = kind.external_inputs(manifest, find_data_root_above(folder))
     partition = manifest.name.partition("/")[2] or None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from pipeline_assets.build.pins.split_pin import splits_of_folder, splits_on_hub
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
@@ -25,7 +26,6 @@ from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems import nemotron
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 _ALL = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
@@ -73,7 +73,7 @@ def pools(
     targets = nemotron.pool_targets("pools", left, PoolsRecipe.model_validate({}), None)
 
     build.targets(targets, artifact_lines)
-    of_datasets = [target for target in targets if target.kind == nemotron.CANDIDATE_POOLS.name]
+    of_datasets = [target for target in targets if target.kind.name == nemotron.CANDIDATE_POOLS.name]
     words = (
         as_command("nemotron", "publish", f"OWNER/{one.partition}", build.out_dir / one.folder) for one in of_datasets
     )
@@ -136,7 +136,9 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
     """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
     pools = [
-        one for one in recipe.targets() if one.kind == nemotron.CANDIDATE_POOLS.name and one.is_up_to_date(run.root)
+        one
+        for one in recipe.targets()
+        if one.kind.name == nemotron.CANDIDATE_POOLS.name and one.is_up_to_date(run.root)
     ]
     missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(one.partition) for one in pools}
     if pools:
@@ -153,11 +155,11 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
         UsageError: there are none; else as `sealed_below`.
     """
     found = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
-    for layout in [one for one in found.values() if one.kind == nemotron.HF_LAYOUT.name]:
+    for layout in [one for one in found.values() if one.kind.name == nemotron.HF_LAYOUT.name]:
         for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
             found.setdefault(rows.role, rows)
-    deduplicated = {one.partition: one for one in found.values() if one.kind == nemotron.DEDUPLICATED.name}
-    normalised = [one for one in found.values() if one.kind == nemotron.NORMALIZED_SHARDS.name]
+    deduplicated = {one.partition: one for one in found.values() if one.kind.name == nemotron.DEDUPLICATED.name}
+    normalised = [one for one in found.values() if one.kind.name == nemotron.NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
     return [*deduplicated.values()], [one for one in normalised if one.partition not in deduplicated]

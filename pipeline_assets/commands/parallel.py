@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import Build
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
@@ -18,7 +19,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
-from pipeline_assets.systems.registry import recipe_path
 
 RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
 _FILES, _SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]

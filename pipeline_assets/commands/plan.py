@@ -12,9 +12,10 @@ from typing import Any
 
 from pipeline_assets.build.figures import FigureOutcome, outcomes
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.systems.registry import read_recipe, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 2
@@ -33,7 +34,7 @@ def plan(
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
     run = Run.from_settings(data.absolute(), os.environ)
-    wanted = read_recipe(path, run.root)
+    wanted = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(wanted.warnings(), err=True)
     with terminal.naming(path):
         wanted.check_local_files(run.root)
@@ -49,7 +50,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
         "bytes_to_fetch": planned.missing_bytes,
         "artifacts": [
             {
-                "artifact": one.status.target.kind,
+                "artifact": one.status.target.kind.name,
                 "partition": one.status.target.partition,
                 "folder": root / one.status.target.folder,
                 "state": one.status.condition,
@@ -73,7 +74,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"planning fetched {terminal.as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
     by_kind: dict[str, list[ArtifactPlan]] = {}
     for one in plan.artifacts:
-        by_kind.setdefault(one.status.target.kind, []).append(one)
+        by_kind.setdefault(one.status.target.kind.name, []).append(one)
     for kind, artifacts in by_kind.items():
         yield from _kind_lines(kind, artifacts)
     if plan.to_build:

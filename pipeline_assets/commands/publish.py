@@ -22,6 +22,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
@@ -106,12 +107,15 @@ def export(
 ) -> None:
     """Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes"""
     from pipeline_assets.build.rows.export import export as export_rows
-    from pipeline_assets.build.rows.trace import open_rows
+    from pipeline_assets.build.rows.row_stores import open_rows
 
     root = data_root(folder, data)
     with forbid_replacement(folder):
         require_manifest(folder)
         made = export_rows(
-            open_rows(folder, Lineage(root)), to, out, Run.from_settings(root, os.environ).settings.zstd_level
+            open_rows(folder, SYSTEMS.kinds, Lineage(root)),
+            to,
+            out,
+            Run.from_settings(root, os.environ).settings.zstd_level,
         )
     echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")

@@ -14,6 +14,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import open_artifact, repair_command, require_manifest
 from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def rebuild(
     run = Run.from_settings(
         root, os.environ, remote_launcher=remote_launcher_factory(os.environ, salt=uuid.uuid4().hex)
     )
-    done = build_again(folder, run, upstream, keep)
+    done = build_again(folder, run, SYSTEMS.kinds, upstream, keep)
     terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done)))
     return done.is_identical
 
@@ -142,7 +143,7 @@ def diff(
 
     with forbid_replacement(a), forbid_replacement(b):
         left, right = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
-        found = compare(left, right)
+        found = compare(left, right, SYSTEMS.kinds)
     terminal.answer(as_json, _diff_json(found), _diff_lines(found))
     return found.is_identical
 

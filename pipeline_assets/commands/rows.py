@@ -18,6 +18,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
+from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.source_row import AnyRow
@@ -48,8 +49,9 @@ def trace(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill trace data/megatron/healing_text_v1/train --token 9"""
+    from pipeline_assets.build.rows.row_stores import open_rows
     from pipeline_assets.build.rows.source_row import parse_row
-    from pipeline_assets.build.rows.trace import open_rows, trace_id, trace_row, trace_token
+    from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 
     asked = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
@@ -66,7 +68,7 @@ def trace(
     root = terminal.data_root(folder, data)
     with forbid_replacement(folder):
         require_manifest(folder)
-        store = open_rows(folder, Lineage(root))
+        store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
         if token is not None:
             found = [trace_token(store, token)]
         else:
@@ -177,9 +179,10 @@ def _row_json(row: "AnyRow") -> dict[str, Any]:
 
 
 def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
+    from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.trace import follow_source
 
-    found = follow_source(Lineage(root), wanted)
+    found = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), wanted)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for one in found:
         groups.setdefault(one.store.labels.group, []).append(_followed_json(one))
@@ -224,14 +227,14 @@ def peek(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill peek data/megatron/healing_text_v1/train --row 7"""
-    from pipeline_assets.build.rows.trace import open_rows
-    from pipeline_assets.build.rows.trace import peek as peek_at
+    from pipeline_assets.build.rows.row_stores import open_rows
+    from pipeline_assets.build.rows.row_stores import peek as peek_at
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
     require_manifest(folder)
     with forbid_replacement(folder):
-        store = open_rows(folder)
+        store = open_rows(folder, SYSTEMS.kinds)
         seen = peek_at(store, row, token)
     terminal.answer(as_json, _seen_json(store, seen), _seen_lines(store, seen))
 
@@ -276,11 +279,12 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
+    from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.trace import follow_document
 
     if not doc_id:
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
-    found = list(follow_document(Lineage(terminal.existing_root(data)), doc_id))
+    found = list(follow_document(RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data))), doc_id))
     if not found and not as_json:
         terminal.echo(f"no source below {data} has a document {doc_id!r}", err=True)
     content = [_followed_json(one) | {"rejects": one.rejects} for one in found]

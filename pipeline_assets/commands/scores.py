@@ -10,7 +10,7 @@ import typer
 
 from pipeline_assets.build.pins.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.build.recipe import upstream_first
-from pipeline_assets.build.rows.trace import preview
+from pipeline_assets.build.rows.row_stores import preview
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
@@ -30,6 +30,7 @@ from pipeline_assets.spine.lineage import find_data_root
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, made_of_scores, scored_splits
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
@@ -69,7 +70,7 @@ def score(
         _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": one}, name, build).final_targets()
         for one, name in zip(models, names, strict=True)
     ]
-    scored = [[target for target in targets if target.kind == NLL_SCORES.name] for targets in goals]
+    scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in goals]
     if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
         _print_work([target for targets in scored for target in targets], run)
     if dry_run:
@@ -177,7 +178,7 @@ def _lines(made: Artifact) -> Iterator[str]:
     if made.manifest.kind == NLL_SCORES.name:
         yield f"{made.folder}  {scored_summary(made.manifest.identity.counts)}"
     elif made.manifest.kind == SCORE_REPORT.name:
-        rows = preview(made)
+        rows = preview(made, SYSTEMS.kinds)
         yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
         yield f"{made.folder / 'report.html'}"
 

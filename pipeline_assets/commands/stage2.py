@@ -11,6 +11,7 @@ import typer
 
 from pipeline_assets.build.files import keep_recipe, pin_recipe
 from pipeline_assets.build.recipe import upstream_first
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
 from pipeline_assets.build.rows.export import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
@@ -35,7 +36,7 @@ from pipeline_assets.spine.errors import DeniedError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.recipe_yaml import read_yaml, section_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, UNPINNED
-from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
 Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
@@ -212,7 +213,7 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:
             commit = run.require_hub("a dataset").resolve(dataset)
-            pin_recipe(path, dataset, commit)
+            pin_recipe(path, dataset, commit, SYSTEMS)
             print_lines([f"{dataset} at {commit}"], err=True)
         except DeniedError:  # the build of this source fails with the reason
             pass
@@ -267,7 +268,7 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
 
 
 def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Path]:
-    shards = (target for target in recipe.targets() if target.kind == TOKEN_SHARDS.name)
+    shards = (target for target in recipe.targets() if target.kind.name == TOKEN_SHARDS.name)
     found = {one.partition or one.name: root / one.folder for one in shards}
     if not found:
         raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.build.files import keep_recipe
+from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolved, slugify
@@ -27,7 +28,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES
-from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe
 
 NORMALIZED_DIR = "stage_a/normalized"

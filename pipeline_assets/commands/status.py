@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.build import inventory
+from pipeline_assets.build.recipe_paths import check_file_name, recipe_path, recipe_paths
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.systems.registry import check_file_name, read_recipe, recipe_path, recipe_paths
+from pipeline_assets.systems.registry import SYSTEMS
 
 _NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
 _GAP = "  "
@@ -35,7 +36,7 @@ class KnownRecipe:
         Raises:
             InputError, OSError: it can't be read.
         """
-        targets = read_recipe(path).targets()
+        targets = SYSTEMS.read_recipe(path).targets()
         return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 
     @classmethod
@@ -169,7 +170,7 @@ def _builder_words(unfinished: inventory.PartialBuild) -> str:
 
 def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
     return {
-        "artifact": holding.target.kind,
+        "artifact": holding.target.kind.name,
         "partition": holding.target.partition,
         "name": holding.target.name,
         "folder": known.root / holding.target.folder,

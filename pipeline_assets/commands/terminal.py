@@ -24,7 +24,7 @@ from pipeline_assets.spine.visible import VISIBLE
 
 def known_recipes(incomplete: str) -> list[str]:
     """Names of recipes that begin so, for the shell to complete: of the project, and of the data root that is set."""
-    from pipeline_assets.systems.registry import recipe_paths
+    from pipeline_assets.build.recipe_paths import recipe_paths
 
     names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
     return [name for name in names if name.startswith(incomplete)]

@@ -15,6 +15,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.rehash import HashTask
 from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.build.pins.raw_pin import SourceFolderCheck
@@ -43,7 +44,11 @@ def verify(
     drawn = None if sample is None else Sample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()
-    found = scan_chain(folder, Scope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ)))
+    found = scan_chain(
+        folder,
+        Scope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ)),
+        SYSTEMS.label_names,
+    )
     read_and_check(found)
     report = None
     if as_json:

@@ -6,8 +6,8 @@ Some rows of each dataset fit into every pool that its rows can be in; one of a 
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 Row = dict[str, Any]
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"

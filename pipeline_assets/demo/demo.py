@@ -35,6 +35,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import install_hint
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
 HUB_TOKEN = "hf_loopback"  # for reading: a hub that is written to has a token of its own
@@ -114,7 +115,7 @@ def _rebuilt(root: Path, folder: Path, digest: str, workers: int) -> str:
     before = shown.read_text().splitlines() if shown.exists() else []
     if digest in before:
         return "rebuilt before"
-    done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), True)
+    done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), SYSTEMS.kinds, True)
     if not done.is_identical:
         fix = "type the command `corpusmill rebuild` to see why"
         raise InputError("the rebuild is not what was sealed", folder, fix)

@@ -95,5 +95,5 @@ def _subset_line(recipe: NemotronRecipe, root: Path) -> str:
 
 
 def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
-    found = [open_artifact(root / one.folder).manifest.identity.ledger for one in targets if one.kind == kind]
+    found = [open_artifact(root / one.folder).manifest.identity.ledger for one in targets if one.kind.name == kind]
     return {"in": sum(one.rows_in for one in found), "out": sum(one.out for one in found)}

@@ -6,13 +6,13 @@ from typing import Any
 
 import yaml
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.demo.corpora import EDU_DATASET, HANDBOOK_DATASET, PAIRS_DATASET
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 

@@ -165,7 +165,7 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     """Yield what became of the documents of all sources, and the asked and real share of the tokens of each."""
     packed = open_artifact(root / recipe.target("stage_a/packed").folder).manifest.identity.counts
     for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
-        targets = [target for target in recipe.targets() if target.kind == f"stage_a/{step}"]
+        targets = [target for target in recipe.targets() if target.kind.name == f"stage_a/{step}"]
         ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
         fates: Counter[str] = Counter()
         for fate, reason, count in itertools.chain.from_iterable(ledger.fates() for ledger in ledgers):

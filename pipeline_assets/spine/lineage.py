@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError, key
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
-# systems are named here; `systems.registry.add_system` adds those of others.
+# systems are named here; `Systems.add` adds those of others.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 COPIES = "manifests"
 # A command that makes things of folders given to it has no --data: it looks where what it makes will lie.

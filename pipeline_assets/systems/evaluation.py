@@ -45,7 +45,7 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     """What is made of upstream corpora of these kinds, and of the evaluation sets that are upstream too."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
-    listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
+    listed = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
     sections = map(recipe.EvaluationRecipe.from_content, job.recipe["evaluation"])
     evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
     sources = job.upstream_by_name(*kinds)

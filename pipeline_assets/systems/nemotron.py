@@ -95,7 +95,7 @@ class NemotronRecipe(Recipe):
             if self.pools is not None:
                 made = pool_targets(self.name, left, self.pools, self.publish)
                 goals += made
-                pools = {one.partition: one for one in made if one.kind == CANDIDATE_POOLS.name}
+                pools = {one.partition: one for one in made if one.kind.name == CANDIDATE_POOLS.name}
                 scored = {split: pools[dataset_name(split)] for split in scored}
         for sealed in self.sealed_pools:
             scored |= {f"{sealed.dataset}/{split}": given_pools(sealed) for split in sealed.splits}

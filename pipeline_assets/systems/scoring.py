@@ -118,7 +118,7 @@ def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: 
 
 def _files_of_hub(target: Target, run: Run) -> HubFileSet | None:
     """Which files of a hub were pinned; None of what lies here."""
-    if target.kind not in (_RAW, MODEL.name) or target.external_inputs is not None:
+    if target.kind.name not in (_RAW, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
     return HubFileSet(name, revision, {file.path: file for file in files})
@@ -127,7 +127,7 @@ def _files_of_hub(target: Target, run: Run) -> HubFileSet | None:
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
     """The files of a split's pools by their names, in order, while they are read."""
-    if pools.kind == _RAW:
+    if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
         return
@@ -139,7 +139,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 def _list_pools(target: Target, run: Run) -> Listing:
     """What the first scores fetch: the model, and pools of a hub."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing or {})
-    if pools.kind == _RAW:
+    if pools.kind.name == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
     return Listing(missing=missing)
 
@@ -170,7 +170,7 @@ def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> 
     """The sealed scores of what is upstream, with the pools that they are of, while these are read."""
     with contextlib.ExitStack() as opened:
         splits = []
-        for one in (target for target in upstream if target.kind == NLL_SCORES.name):
+        for one in (target for target in upstream if target.kind.name == NLL_SCORES.name):
             split = str(one.recipe["split"])
             files = opened.enter_context(_pool_files(one.upstream[0], split, run, folder))
             artifact = open_artifact(run.root / one.folder)

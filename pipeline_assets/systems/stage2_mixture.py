@@ -160,7 +160,7 @@ class Stage2Recipe(Recipe):
         """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
         `Recipe.check_local_files`.
         """
-        to_build = {target.kind for target in self.targets() if not target.matches_recipe(root)}
+        to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             trained_tokenizer.check_trainer()

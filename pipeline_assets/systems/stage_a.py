@@ -135,7 +135,7 @@ class StageARecipe(Recipe):
         if self.pack is not None:
             goals.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, left))
         told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
-        of_report = [target for target in goals if target.kind in told]
+        of_report = [target for target in goals if target.kind.name in told]
         content = {**names, "licences": licence_table().digest()}
         return [*goals, self._joint_target(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
 
@@ -163,7 +163,7 @@ class StageARecipe(Recipe):
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
-        packed = (target for target in self.targets() if target.kind == PACKED.name)
+        packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)
 
@@ -380,8 +380,10 @@ PACKED = Kind(
 
 def _report(job: Job) -> BuildResult:
     assert job.target.tokenizer is not None
-    sources = [_steps(one, job.run.root) for one in job.target.upstream if one.kind in (NORMALIZED.name, FILTERED.name)]
-    of_all = {one.kind: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}
+    sources = [
+        _steps(one, job.run.root) for one in job.target.upstream if one.kind.name in (NORMALIZED.name, FILTERED.name)
+    ]
+    of_all = {one.kind.name: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}
     made_of_all = (of_all.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     digest = job.target.tokenizer["sha256"]
     return report_on(job.staging, sources, digest, licence_table(), job.run.settings, *made_of_all)
@@ -389,7 +391,7 @@ def _report(job: Job) -> BuildResult:
 
 def _steps(source: Target, root: Path) -> SourceSteps:
     name, artifact = source.partition or source.name, open_artifact(root / source.folder)
-    if source.kind == NORMALIZED.name:
+    if source.kind.name == NORMALIZED.name:
         return SourceSteps(name, artifact, None)
     return SourceSteps(name, open_artifact(root / source.upstream[0].folder), artifact)
 

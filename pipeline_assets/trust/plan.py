@@ -17,7 +17,6 @@ from pipeline_assets.corpus.readers.listing import Listing, Planned
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.usage import folder_bytes
-from pipeline_assets.systems.registry import KINDS
 
 _TOKEN_BYTES = 4  # at most: ids of a vocabulary of up to 65,536 tokens take 2
 
@@ -129,7 +128,7 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
             raise UsageError("nothing is sealed there", one.folder, "make it first, or correct the recipe")
     if status.matches_recipe:
         return ArtifactPlan(status)
-    list_files = KINDS[target.kind].listing
+    list_files = target.kind.listing
     listing = Listing() if list_files is None else list_files(target, run)
     figures = planned_figures(target, listing.inputs)
     if listing.missing is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.drive import build_without_checks
+from pipeline_assets.build.kind import Kind, Kinds, unknown_kind
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
@@ -29,18 +30,18 @@ from pipeline_assets.spine.lineage import AREAS, COPIES, OTHER_ROOT_HINT, Lineag
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.provenance import package_versions, versions
-from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.trust.differences import Step, StepOutcome, compare_step
 
 
 class RebuildPlan:
     """What is built again, upstream first, the artifact that was asked for last."""
 
-    def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
+    def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """How the artifact in `folder` was made.
 
         Args:
             root: data root, where artifacts upstream are found by their digests.
+            kinds: all kinds by name.
             with_upstream: whether all of them are built again too; else they are used as they are sealed, but for
                 members, which lie in the artifact's own folder.
         Raises:
@@ -50,7 +51,7 @@ class RebuildPlan:
         asked = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
         self._steps: dict[Path, Step] = {}  # by the folder of their target
-        self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
+        self._folder, self._lineage, self._kinds, self._with_upstream = folder, Lineage(root), kinds, with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
         for name in member_digests(asked):
             if (member := read_manifest(folder / name)) is not None:
@@ -58,7 +59,7 @@ class RebuildPlan:
         self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
         self._target(asked, folder, self._free_folder(asked.kind, asked.digest), None)
         for step in self.steps:
-            _refuse_other_version(step)
+            _refuse_other_version(step, kinds.get(step.manifest.kind))
 
     @property
     def steps(self) -> list[Step]:
@@ -78,12 +79,11 @@ class RebuildPlan:
 
     def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
         """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
-        identity, kind = manifest.identity, KINDS.get(manifest.kind)
+        identity, kind = manifest.identity, self._kinds.get(manifest.kind)
         target = Target(
-            kind=manifest.kind,
+            kind=unknown_kind(manifest.kind, identity.stage) if kind is None else replace(kind, stage=identity.stage),
             name=manifest.name,
             folder=folder,
-            stage=identity.stage,
             recipe=identity.recipe,
             upstream=tuple(self._upstream(entry, folder) for entry in identity.upstream),
             tokenizer=identity.tokenizer,
@@ -119,7 +119,7 @@ class RebuildPlan:
         what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
         self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
-        return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
+        return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], place, {})
 
     def _free_folder(self, role: str, digest: str) -> Path:
         """Named by the role; by the digest too where another artifact has that name."""
@@ -129,10 +129,9 @@ class RebuildPlan:
         return Path(f"{name}-{digest.partition(':')[2][:12]}")
 
 
-def _refuse_other_version(step: Step) -> None:
+def _refuse_other_version(step: Step, kind: Kind | None) -> None:
     """Raises UsageError where this program makes no such kind, or makes it by another rule."""
-    manifest = step.manifest
-    kind, stage = KINDS.get(manifest.kind), manifest.identity.stage
+    manifest, stage = step.manifest, step.manifest.identity.stage
     if kind is not None and kind.stage == stage:
         return
     what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
@@ -213,7 +212,7 @@ class Rebuild:
         return None if self.kept is None else self.kept / outcome.step.target.folder
 
 
-def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = False) -> Rebuild:
+def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
     """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
 
     The sealed folder isn't touched. Artifacts that are read are hashed as they are, so that a damaged one is not taken
@@ -221,13 +220,14 @@ def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = Fa
 
     Args:
         run: upstream artifacts are found in its data root by digest.
+        kinds: all kinds by name.
         with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
     Raises:
         UsageError, InputError: see `RebuildPlan`; a damaged input; what a build raises.
     """
-    chain = RebuildPlan(folder, run.root, with_upstream)
+    chain = RebuildPlan(folder, run.root, kinds, with_upstream)
     asked = chain.steps[-1].manifest
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:

@@ -17,6 +17,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.lineage import Chain, Finding
+from pipeline_assets.spine.manifest import LabelsOf
 from pipeline_assets.spine.rehash import HashTask
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ class Verification:
         tasks: one for every file of the artifacts that is there in its size.
         findings: all damage, and what is missing.
         out_of_place: how many of the findings need no reading: files missing, of another size, not named.
+        label_names: returns the names of the labels of a kind.
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
         contents: what is wrong with the content of each file in which it was worked out; None where nothing is.
@@ -102,6 +104,7 @@ class Verification:
     findings: list[Finding]
     out_of_place: int
     started_at: datetime.datetime
+    label_names: LabelsOf
     hub: HubCacheCheck | None = None
     sources: SourceFolderCheck | None = None
     contents: list[str | None] = field(default_factory=list)

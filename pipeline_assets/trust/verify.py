@@ -19,16 +19,19 @@ from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, scan
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.files import file_sha256, pin_folder, replaced_error
 from pipeline_assets.spine.lineage import Finding, collect_chain
+from pipeline_assets.spine.manifest import LabelsOf
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import HashTask, rehash
-from pipeline_assets.systems.registry import label_names
 from pipeline_assets.trust.result import Scope, Verification
 
 _QUIET_S = 2.0
 
 
-def scan_chain(folder: Path, scope: Scope) -> Verification:
+def scan_chain(folder: Path, scope: Scope, label_names: LabelsOf) -> Verification:
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
+
+    Args:
+        label_names: returns the names of the labels of a kind.
 
     Raises:
         InputError: the folder has no artifact, or its manifest was edited.
@@ -51,7 +54,7 @@ def scan_chain(folder: Path, scope: Scope) -> Verification:
                 tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     out_of_place = len(findings)
     findings += chain.missing
-    found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at)
+    found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
         found.sources, of_hub = check_source_folders(manifests, chain.external_inputs, scope.root)
@@ -90,7 +93,7 @@ def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
             return True  # its manifest is damaged
         if now != artifact.manifest:
             return False
-        digest, present = now.digest, scan_folder(folder.view, now, label_names)
+        digest, present = now.digest, scan_folder(folder.view, now, found.label_names)
         there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
         damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]

@@ -7,7 +7,7 @@ import pytest
 from pipeline_assets.build.files import pin_recipe, revision_in
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.section import UNPINNED
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
 FINEWEB = "HuggingFaceFW/fineweb-edu"
@@ -45,10 +45,10 @@ def test_whatever_stands_there_gives_way_to_the_commit(
     path = written(tmp_path, system, (PINNED, line))
     text = path.read_text(encoding="utf-8")
 
-    assert pin_recipe(path, FINEWEB, COMMIT) == before
+    assert pin_recipe(path, FINEWEB, COMMIT, SYSTEMS) == before
 
     assert path.read_text(encoding="utf-8") == text.replace(line, pinned)
-    assert read_recipe(path).revisions() == [(FINEWEB, COMMIT)]
+    assert SYSTEMS.read_recipe(path).revisions() == [(FINEWEB, COMMIT)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_revision_that_is_missing_is_added_below_the_dataset(
     path = written(tmp_path, "healing_text_v1", *changes)
     text = path.read_text(encoding="utf-8")
 
-    assert pin_recipe(path, FINEWEB, COMMIT) == ""
+    assert pin_recipe(path, FINEWEB, COMMIT, SYSTEMS) == ""
 
     assert pinned in path.read_text(encoding="utf-8")
     assert path.read_text(encoding="utf-8").replace(f"  revision: {COMMIT}\n", "") == text
@@ -83,11 +83,11 @@ def test_a_section_in_braces_and_the_line_ends_of_windows_stay_as_they_are(tmp_p
     path = tmp_path / "proofs.yaml"
     path.write_bytes(text.encode())
 
-    pin_recipe(path, dataset, COMMIT)
+    pin_recipe(path, dataset, COMMIT, SYSTEMS)
 
     pinned = text.replace(f"dataset: {dataset}", f"dataset: {dataset}, revision: {COMMIT}").replace("  # one", " # one")
     assert path.read_bytes() == pinned.encode()
-    assert read_recipe(path).revisions() == [(dataset, COMMIT)]
+    assert SYSTEMS.read_recipe(path).revisions() == [(dataset, COMMIT)]
 
 
 def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_path: Path) -> None:
@@ -99,20 +99,20 @@ def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_
     path = tmp_path / "nemotron_v1.yaml"
     path.write_text("".join(lines))
 
-    pin_recipe(path, "nvidia/Nemotron-Math-v2", COMMIT)
+    pin_recipe(path, "nvidia/Nemotron-Math-v2", COMMIT, SYSTEMS)
 
-    assert revision_in(path, "nvidia/Nemotron-Math-v2") == COMMIT
-    assert revision_in(path, "nvidia/Nemotron-Math-Proofs-v1") == ""
+    assert revision_in(path, "nvidia/Nemotron-Math-v2", SYSTEMS) == COMMIT
+    assert revision_in(path, "nvidia/Nemotron-Math-Proofs-v1", SYSTEMS) == ""
     with pytest.raises(UsageError, match="give `revision` for a dataset of a hub"):
-        read_recipe(path)
+        SYSTEMS.read_recipe(path)
 
 
 def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
     path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
 
-    assert revision_in(path, FINEWEB) == "main"
+    assert revision_in(path, FINEWEB, SYSTEMS) == "main"
     with pytest.raises(UsageError, match="a revision is a commit of 40 hex digits, since a branch moves"):
-        read_recipe(path)
+        SYSTEMS.read_recipe(path)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_recipe_that_pinning_would_not_make_readable_is_left_as_it_is(
     before = path.read_bytes()
 
     with pytest.raises(UsageError, match=said):
-        pin_recipe(path, FINEWEB, COMMIT)
+        pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
 
     assert path.read_bytes() == before
 
@@ -142,11 +142,11 @@ def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
     path.write_text(text.replace(section, section + second))
 
     with pytest.raises(UsageError, match=f"it reads {FINEWEB} at 2 revisions; pin by hand, or give its sources one"):
-        pin_recipe(path, FINEWEB, COMMIT)
+        pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
 
 
 def test_a_dataset_that_the_recipe_does_not_read_is_refused_with_those_that_it_reads(tmp_path: Path) -> None:
     path = written(tmp_path, "nemotron_v1")
 
     with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
-        pin_recipe(path, "maker/pages", COMMIT)
+        pin_recipe(path, "maker/pages", COMMIT, SYSTEMS)

@@ -15,8 +15,9 @@ from answers import Corpusmill, Started, type_page
 from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_row import SourceRow, read_record
-from pipeline_assets.build.rows.trace import open_rows, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -25,6 +26,7 @@ from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
 from pipeline_assets.demo.loopback_writes import OBJECTS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow
 
@@ -253,7 +255,9 @@ def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: Kil
     files = HubFiles(root / "hub_cache", endpoint=hub.endpoint)
     seen = 0
     for section in yaml.safe_load(SHIPPED.read_text())["datasets"]:
-        store = open_rows(root / "nemotron/mine/candidate_pools" / dataset_key(section["dataset"]), Lineage(root))
+        store = open_rows(
+            root / "nemotron/mine/candidate_pools" / dataset_key(section["dataset"]), SYSTEMS.kinds, Lineage(root)
+        )
         for number in range(len(store)):
             [traced] = trace_row(store, number)
             source = traced.text.source.rows[0]

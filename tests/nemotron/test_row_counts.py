@@ -7,6 +7,7 @@ from answers import Corpusmill
 
 from pipeline_assets.corpus.nemotron.row_checks import texts_parse
 from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.systems.registry import SYSTEMS
 from resources.artifact_metadata import artifact_metadata
 
 QUESTION = {"role": "user", "content": "inside \boxed{}?", "name": "ann"}
@@ -47,7 +48,7 @@ def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: 
     verdict = texts_parse(artifact)
     assert verdict.holds and "1 source rows are no Harmony: message_not_closed" in verdict.because
     assert verdict.numbers["invalid_text_outside_messages"] == 1
-    shown = {name: value.value for name, value in artifact_metadata(artifact, was_current=False).items()}
+    shown = {name: value.value for name, value in artifact_metadata(artifact, SYSTEMS.kinds, was_current=False).items()}
     assert shown["unread_message_keys_user.name"] == 2
     assert shown["invalid_harmony_message_not_closed"] == shown["stalled_calls"] == 1
     assert artifact.manifest.identity.recipe["rows"]["think_tags"] == "split"

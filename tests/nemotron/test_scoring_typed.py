@@ -16,7 +16,7 @@ from forged import flip
 from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
 from pipeline_assets.definitions import build_definitions
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +115,7 @@ def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from_and_edit
     scores = tmp_path / "out" / "nemotron" / "score-maths-first" / "nll_scores" / "maths" / "high"
     upstream = json.loads((scores / "manifest.json").read_text())["identity"]["inputs"]
     assert [entry["name"] for entry in upstream] == ["nemotron/candidate_pools/maths", "nemotron/model"]
-    recipe = read_recipe(tmp_path / "out" / "recipes" / "score-maths-first.yaml")
+    recipe = SYSTEMS.read_recipe(tmp_path / "out" / "recipes" / "score-maths-first.yaml")
     assert {target.role: target.state(tmp_path / "out")[0] for target in recipe.targets()} == {
         "nemotron/model": "current",
         "nemotron/nll_scores/maths/high": "current",

@@ -11,9 +11,11 @@ from nemotron_build import build, offline
 from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.rows.conversations import CandidateRows, SubsetRows
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import Line, Source
-from pipeline_assets.build.rows.trace import open_rows, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -29,6 +31,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 DATASET = "nemotron-science-v1"
 STAGE = StageVersion("made", 1)
@@ -59,8 +62,10 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
         table = pa.Table.from_pylist(rows, SCORES)
         return BuildResult([write_table(building.path(SCORES_FILE), SCORES_FILE, [table], SCORES)], {}, {})
 
-    folder = Path("nemotron", "scores", upstream.kind.replace("/", "_"), split)
-    target = Target("nemotron/nll_scores", split, folder, STAGE, {}, (upstream,), partition=f"{DATASET}/{split}")
+    folder = Path("nemotron", "scores", upstream.kind.name.replace("/", "_"), split)
+    target = Target(
+        unknown_kind("nemotron/nll_scores", STAGE), split, folder, {}, (upstream,), partition=f"{DATASET}/{split}"
+    )
     target.build(root, make, True, {})
     return target
 
@@ -68,7 +73,9 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
 def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target], files: dict[str, Path]) -> Artifact:
     recipe = SubsetsRecipe.from_mapping({"rules": RULES, "tokens": False}, "the test")
     splits = [ScoredSplit(str(one.partition), root / one.folder / SCORES_FILE, files) for one in scores]
-    target = Target("nemotron/training_subsets", name, Path("nemotron", name), SUBSETS_STAGE, {}, (*scores, *pools))
+    target = Target(
+        unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), name, Path("nemotron", name), {}, (*scores, *pools)
+    )
     encoder = load_encoder(VOCABULARY_SHA256)
     make = functools.partial(choose_subsets, splits=splits, recipe=recipe, tokenizer=encoder, settings=RunSettings())
     return target.build(root, make, True, {})
@@ -92,14 +99,14 @@ def of_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, Artifact]
 
 
 def test_rows_keep_the_contract(of_pools: tuple[Artifact, Artifact], real: bool) -> None:
-    hold_contract(open_rows(of_pools[0].folder), functools.partial(is_science_line, real=real))
+    hold_contract(open_rows(of_pools[0].folder, SYSTEMS.kinds), functools.partial(is_science_line, real=real))
 
 
 def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
     built: tuple[Path, dict[str, Target]], of_pools: tuple[Artifact, Artifact]
 ) -> None:
     (root, _), (made, pools) = built, of_pools
-    store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder)
+    store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder, SYSTEMS.kinds)
 
     assert len(store) == made.manifest.identity.counts["documents"] > 2
     assert [one.id.rpartition("\0")[2] for one in store] == [store.row_at(n).parts[0].id for n in range(len(store))]

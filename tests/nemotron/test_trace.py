@@ -10,11 +10,13 @@ from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
 from pipeline_assets.build.rows.conversations import ConversationRows
-from pipeline_assets.build.rows.trace import follow_source, open_rows, trace_row
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows
+from pipeline_assets.build.rows.trace import follow_source, trace_row
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +34,12 @@ def laid_out(root: Path) -> Artifact:
 
 def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, laid_out: Artifact) -> None:
     split = root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA"
-    store, together = open_rows(split), open_rows(laid_out.folder)
+    store, together = open_rows(split, SYSTEMS.kinds), open_rows(laid_out.folder, SYSTEMS.kinds)
 
     for row in range(3):
         [own], [other] = trace_row(store, row), trace_row(together, row + 3)
         assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
-        [back] = follow_source(Lineage(root), own.text.source.rows[0])
+        [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
         below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.below}
         steps = ("prompts", "near_duplicates", "deduplicated")
         prompts, near, kept = (
@@ -49,7 +51,7 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
         outcome, number = below.pop(pools)
         assert outcome == "pooled" and number is not None
-        assert open_rows(pools).row_at(number).parts[0].id == own.text.part.id
+        assert open_rows(pools, SYSTEMS.kinds).row_at(number).parts[0].id == own.text.part.id
         assert below == {laid_out.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
 
 
@@ -65,7 +67,10 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
     ],
 )
 def test_rows_keep_the_contract(root: Path, place: str, real: bool) -> None:
-    hold_contract(open_rows(root / "nemotron" / "nemotron_v1" / place), functools.partial(is_science_line, real=real))
+    hold_contract(
+        open_rows(root / "nemotron" / "nemotron_v1" / place, SYSTEMS.kinds),
+        functools.partial(is_science_line, real=real),
+    )
 
 
 def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, root: Path, laid_out: Artifact) -> None:

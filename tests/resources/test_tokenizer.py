@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 from resources.store import Hub, Store, Tokenizer
 
 
@@ -53,7 +53,7 @@ def other_file(folder: Path) -> Tokenizer:
 def build_with(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> str:
     """Build the first artifact of a kind, and its inputs, with the tokenizer resource; its digest."""
     run = Store(workers=0, replace=True).run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
-    target = next(target for target in recipe.targets() if target.kind == kind)
+    target = next(target for target in recipe.targets() if target.kind.name == kind)
     for one in (*target.upstream, target):
         if not one.upstream or one is target:
             built = drive.build(one, run)
@@ -69,8 +69,8 @@ def test_a_build_encodes_with_the_file_of_the_resource(
     else:
         root = request.getfixturevalue("notes_root" if kind.startswith("stage_a") else "root")
         [path] = (root / "recipes").glob("*.yaml")
-        recipe = read_recipe(path)
-        target = next(target for target in recipe.targets() if target.kind == kind)
+        recipe = SYSTEMS.read_recipe(path)
+        target = next(target for target in recipe.targets() if target.kind.name == kind)
         shutil.rmtree(root / target.folder)
 
     with pytest.raises(InputError, match=r"sha256 is .*, pinned 446a9538"):
@@ -78,13 +78,13 @@ def test_a_build_encodes_with_the_file_of_the_resource(
     copy = Tokenizer(path=str(shutil.copy(VOCABULARY, tmp_path / "copy.tiktoken")))
     copied = build_with(copy, root, recipe, kind)
 
-    target = next(target for target in recipe.targets() if target.kind == kind)
+    target = next(target for target in recipe.targets() if target.kind.name == kind)
     shutil.rmtree(root / target.folder)
     assert copied == build_with(Tokenizer(), root, recipe, kind)
 
 
 def test_an_asset_of_a_wrong_resource_fails_and_names_both_hashes(root: Path, tmp_path: Path) -> None:
-    recipe = read_recipe(root / "recipes" / "healing_text_v1.yaml")
+    recipe = SYSTEMS.read_recipe(root / "recipes" / "healing_text_v1.yaml")
     shutil.rmtree(root / recipe.target("healing/megatron_split", "valid").folder)
     run = Materialized(root, NOWHERE)
     asset = next(one for one in run.definitions.assets or [] if one.key.path[-1] == "megatron_split")  # type: ignore[union-attr]

@@ -12,6 +12,7 @@ from forged import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.inventory import Size, artifact_statuses, orphans
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -28,7 +29,9 @@ def interrupted(root: Path, language: str = "english") -> None:
 
 def made_from_words() -> Target:
     """An artifact that is made from `words`."""
-    return Target("words/index", "index", Path("index"), StageVersion("index", 1), {}, (target_of("english"),))
+    return Target(
+        unknown_kind("words/index", StageVersion("index", 1)), "index", Path("index"), {}, (target_of("english"),)
+    )
 
 
 def everything_in(root: Path) -> dict[str, tuple[int, int, bytes]]:

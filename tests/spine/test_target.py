@@ -12,6 +12,7 @@ from refusals import refusal
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact, verify
@@ -28,10 +29,9 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, staging_folders
 def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
     upstream = build(replace(ENGLISH_WORDS, folder=Path("up")), tmp_path)
     target = Target(
-        kind="words/count",
+        kind=unknown_kind("words/count", StageVersion("count", 4)),
         name="count",
         folder=Path("count"),
-        stage=StageVersion("count", 4),
         recipe={"language": "english"},
         upstream=(replace(ENGLISH_WORDS, folder=Path("up")),),
         tokenizer={"family": "o200k", "sha256": "aa"},
@@ -87,7 +87,10 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
     ("change", "reason"),
     [
         ({"recipe": {"language": "french"}}, "the recipe changed (language: english → french)"),
-        ({"stage": StageVersion("words", 2)}, "it was made by words version 1, the program has words version 2"),
+        (
+            {"kind": unknown_kind("words/parts", StageVersion("words", 2))},
+            "it was made by words version 1, the program has words version 2",
+        ),
         ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
     ],
 )
@@ -172,7 +175,9 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
         replace(target_of(language), folder=Path("all", language), name=f"all/{language}", partition=language)
         for language in ("en", "fr")
     ]
-    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
+    dataset = Target(
+        unknown_kind("words/all", StageVersion("join", 1)), "all", Path("all"), {}, upstream=tuple(members)
+    )
     sealed = [build(member, tmp_path, one_file) for member in members]
 
     artifact = dataset.seal_manifest(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
@@ -191,7 +196,7 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
 
 def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path) -> None:
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
-    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
+    dataset = Target(unknown_kind("words/all", StageVersion("join", 1)), "all", Path("all"), {}, upstream=(member,))
     build(member, tmp_path, one_file)
     before = dataset.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
 

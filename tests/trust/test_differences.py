@@ -13,6 +13,7 @@ from healing_set import HealingSet
 from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.provenance import versions
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.differences import StepOutcome, changed_versions
 from pipeline_assets.trust.rebuild import rebuild
 
@@ -22,7 +23,7 @@ Judge = Callable[[str], StepOutcome]
 @pytest.fixture
 def judged(made: HealingSet) -> Callable[[str], StepOutcome]:
     """The outcome of rebuilding one artifact of the set."""
-    return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
+    return lambda name: rebuild(made.folder(name), made.run, SYSTEMS.kinds).outcomes[-1]
 
 
 def test_another_token_is_a_difference(made: HealingSet, judged: Judge) -> None:
@@ -45,10 +46,12 @@ def test_another_text_is_a_difference_of_which_diff_names_the_document(made: Hea
     lines[4] = msgspec.json.encode(document | {"text": document["text"].replace("naïve", "naive")})
     forge(made.folder("snapshot"), "shards/00001.jsonl.zst", zstandard.compress(b"\n".join(lines) + b"\n"))
 
-    done = rebuild(made.folder("snapshot"), made.run)
+    done = rebuild(made.folder("snapshot"), made.run, SYSTEMS.kinds)
 
     [outcome] = done.outcomes
-    [changes] = compare(open_artifact(made.folder("snapshot")), open_artifact(done.copy_of(outcome))).documents
+    [changes] = compare(
+        open_artifact(made.folder("snapshot")), open_artifact(done.copy_of(outcome)), SYSTEMS.kinds
+    ).documents
     assert [finding.path for finding in outcome.files] == ["shards/00001.jsonl.zst"]
     assert (changes.changed.documents, changes.changed.examples) == (1, [document["doc_id"]])
     assert (changes.only_in_a.documents, changes.only_in_b.documents) == (0, 0)

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.fork_server import StartMethod
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
 Targets = dict[str, list[Target]]
@@ -32,29 +32,31 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
         recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
         for recipe in recipes:
             for target in recipe.targets():
-                KINDS[target.kind].build(target, run)
-                targets.setdefault(target.kind, []).append(target)
+                target.kind.build(target, run)
+                targets.setdefault(target.kind.name, []).append(target)
         yield run, targets
 
 
 def test_every_kind_is_built_here_and_by_the_stage_that_it_names(built: tuple[Run, Targets]) -> None:
     _, targets = built
 
-    assert targets.keys() == KINDS.keys()
-    assert {target.stage for name in KINDS for target in targets[name]} == {kind.stage for kind in KINDS.values()}
+    assert targets.keys() == SYSTEMS.kinds.keys()
+    assert {target.stage for name in SYSTEMS.kinds for target in targets[name]} == {
+        kind.stage for kind in SYSTEMS.kinds.values()
+    }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SYSTEMS.kinds)
 def test_what_is_built_is_current_and_building_it_again_changes_nothing(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
 
     for target in targets[kind]:
         digest = open_artifact(run.root / target.folder).manifest.digest
         assert target.state(run.root) == ("current", digest)
-        assert steps_of(lambda target=target: KINDS[kind].build(target, run)) == []
+        assert steps_of(lambda target=target: SYSTEMS.kinds[kind].build(target, run)) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SYSTEMS.kinds)
 def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
 
@@ -63,7 +65,7 @@ def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run,
         assert (found.verdict, found.unread_contents) == ("intact", 0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SYSTEMS.kinds)
 def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
     built: tuple[Run, Targets], kind: str
 ) -> None:
@@ -74,7 +76,7 @@ def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
     before = contents_of(run.root)
 
     for target in targets[kind]:
-        done = rebuild(run.root / target.folder, other)
+        done = rebuild(run.root / target.folder, other, SYSTEMS.kinds)
 
         assert (done.is_identical, done.kept) == (True, None)
         assert all(outcome.is_sealed_intact for outcome in done.outcomes)
@@ -86,7 +88,7 @@ def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(bu
     run, targets = built
     [snapshot] = targets["healing/fineweb_edu_snapshot"]
 
-    done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)))
+    done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)), SYSTEMS.kinds)
 
     assert done.is_identical
     assert len(done.outcomes[-1].stored_otherwise) >= 3

@@ -13,10 +13,12 @@ from healing_set import verify
 from refusals import refusal
 
 from pipeline_assets.build.checks import files_match_manifest
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
 from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StoredFile
+from pipeline_assets.systems.healing import MEGATRON_SPLIT
 
 TRAIN = Path("megatron", "pages_v1", "train")
 Forge = Callable[[Manifest], list[StoredFile]]
@@ -102,7 +104,8 @@ def test_a_file_that_is_no_content_and_no_label_of_the_kind_is_damage(chain_root
     restore(chain_root / TRAIN, lambda manifest: [*manifest.storage, label])
 
     [finding] = verify(chain_root / TRAIN).findings
-    verdict = files_match_manifest(Artifact(chain_root / TRAIN, require_manifest(chain_root / TRAIN)))
+    artifact = Artifact(chain_root / TRAIN, require_manifest(chain_root / TRAIN))
+    verdict = files_match_manifest(artifact, Target(MEGATRON_SPLIT, "train", TRAIN, {}), chain_root)
 
     assert finding.what == (
         "its storage lists README.md, which is neither content nor a label of healing/megatron_split"

@@ -20,7 +20,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, plan_recipe
 
 Plan = Callable[..., RecipePlan]
@@ -37,7 +37,7 @@ def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
 
 @pytest.fixture
 def recipe(demo_root: Path) -> HealingRecipe:
-    return read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
+    return SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from forged import reseal
 from healing_set import HealingSet
 from refusals import refusal
 
-from pipeline_assets.build.kind import Job, Kind, file_builder
+from pipeline_assets.build.kind import Job, Kind, file_builder, unknown_kind
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
@@ -20,7 +20,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile
-from pipeline_assets.systems.registry import KINDS, SYSTEMS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import RebuildPlan, rebuild
 
 MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"]
@@ -39,7 +39,7 @@ MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset
 def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members_or_with_all_upstream_once(
     made: HealingSet, name: str, with_upstream: bool, steps: list[str]
 ) -> None:
-    chain = RebuildPlan(made.folder(name), made.root, with_upstream)
+    chain = RebuildPlan(made.folder(name), made.root, SYSTEMS.kinds, with_upstream)
 
     assert [str(step.target.folder) for step in chain.steps] == steps
 
@@ -47,14 +47,14 @@ def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members_or_with_al
 def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: HealingSet, tmp_path: Path) -> None:
     shutil.copytree(made.folder("dataset"), tmp_path / "moved")
 
-    chain = RebuildPlan(tmp_path / "moved", made.root, with_upstream=False)
+    chain = RebuildPlan(tmp_path / "moved", made.root, SYSTEMS.kinds, with_upstream=False)
 
     assert [step.place for step in chain.steps] == [
         tmp_path / "moved" / "train",
         tmp_path / "moved" / "valid",
         tmp_path / "moved",
     ]
-    assert rebuild(tmp_path / "moved", made.run).is_identical
+    assert rebuild(tmp_path / "moved", made.run, SYSTEMS.kinds).is_identical
 
 
 def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: HealingSet) -> None:
@@ -63,7 +63,9 @@ def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: 
     older = dataclasses.replace(manifest, provenance=provenance)
     reseal(made.folder("train"), older, stage=StageVersion("megatron_split", 0))
 
-    assert refusal(lambda: RebuildPlan(made.folder("train"), made.root, with_upstream=False), UsageError) == (
+    assert refusal(
+        lambda: RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
+    ) == (
         f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
         f"version 1; use the version that made it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
@@ -73,18 +75,20 @@ def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_buil
     manifest = made.manifest("snapshot")
     reseal(made.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
     for name, target in zip(("selection", "train"), made.recipe.targets()[1:], strict=False):
-        KINDS[target.kind].build(target, made.run)
-        assert RebuildPlan(made.folder(name), made.root, with_upstream=False).steps
+        target.kind.build(target, made.run)
+        assert RebuildPlan(made.folder(name), made.root, SYSTEMS.kinds, with_upstream=False).steps
 
     with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 3"):
-        RebuildPlan(made.folder("train"), made.root, with_upstream=True)
+        RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=True)
 
 
 def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> None:
     manifest = dataclasses.replace(made.manifest("valid"), kind="weather/forecast", provenance={})
     reseal(made.folder("valid"), manifest)
 
-    assert refusal(lambda: RebuildPlan(made.folder("valid"), made.root, with_upstream=False), UsageError) == (
+    assert refusal(
+        lambda: RebuildPlan(made.folder("valid"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
+    ) == (
         f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
         "use the version that made it: its manifest names none"
     )
@@ -98,7 +102,7 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     words = f"it is made from healing/fineweb_edu_snapshot {digest}"
 
     def told(with_upstream: bool) -> str:
-        return refusal(lambda: rebuild(made.folder("train"), made.run, with_upstream))
+        return refusal(lambda: rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream))
 
     with_copy = told(with_upstream=False)
     copy.unlink()
@@ -130,16 +134,16 @@ def test_a_kind_of_any_system_is_rebuilt_and_two_of_one_role_have_folders_of_the
     stage, run = StageVersion("words", 1), Run(tmp_path, RunSettings())
     page = SimpleNamespace(KINDS=(Kind("words/said", stage, file_builder(make), "Words."),))
     monkeypatch.setitem(sys.modules, "words_page", page)
-    monkeypatch.setitem(SYSTEMS, "words", "words_page")
+    monkeypatch.setitem(SYSTEMS.pages, "words", "words_page")
     targets: list[Target] = []
     for word in ("one", "two", "three"):
         upstream = tuple(targets[-1:])
-        targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
-        KINDS["words/said"].build(targets[-1], run)
+        targets.append(Target(unknown_kind("words/said", stage), word, Path("corpora", word), {"word": word}, upstream))
+        SYSTEMS.kinds["words/said"].build(targets[-1], run)
 
-    chain = rebuild(tmp_path / "corpora/three", run, with_upstream=True)
+    chain = rebuild(tmp_path / "corpora/three", run, SYSTEMS.kinds, with_upstream=True)
     shutil.rmtree(tmp_path / "corpora/one")
-    alone = rebuild(tmp_path / "corpora/three", run)
+    alone = rebuild(tmp_path / "corpora/three", run, SYSTEMS.kinds)
 
     assert [(outcome.step.manifest.name, outcome.verdict) for outcome in chain.outcomes] == [
         ("one", "identical"),

@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import BuilderBusy, locked
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import Rebuild, ScratchFolder, rebuild, scratch_folder
 
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
@@ -41,7 +41,7 @@ def rebuilds_of(root: Path) -> list[str]:
 def test_with_upstream_nothing_sealed_is_read_but_manifests_and_the_artifact_itself(made: HealingSet) -> None:
     shutil.rmtree(made.folder("snapshot") / "shards")
 
-    done = rebuild(made.folder("valid"), made.run, with_upstream=True)
+    done = rebuild(made.folder("valid"), made.run, SYSTEMS.kinds, with_upstream=True)
 
     assert verdicts(done) == [
         ("fineweb_edu_snapshot", "identical"),
@@ -57,14 +57,14 @@ def test_with_upstream_everything_can_be_made_from_copies_of_manifests(made: Hea
         shutil.copyfile(made.folder(name) / "manifest.json", made.root / "manifests" / f"{name}.json")
         shutil.rmtree(made.folder(name))
 
-    done = rebuild(made.folder("dataset"), made.run, with_upstream=True)
+    done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
 
     assert [verdict for _, verdict in verdicts(done)] == ["identical"] * 5
     assert [outcome.step.place is None for outcome in done.outcomes] == [True, True, False, False, False]
 
 
 def test_a_copy_that_is_kept_is_an_artifact_of_its_own(made: HealingSet) -> None:
-    done = rebuild(made.folder("dataset"), made.run, keep=True)
+    done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, keep=True)
 
     copy = open_artifact(done.kept / done.outcomes[-1].step.target.folder)
     assert copy.manifest.digest == made.manifest("dataset").digest
@@ -76,10 +76,10 @@ def test_a_copy_that_is_kept_is_an_artifact_of_its_own(made: HealingSet) -> None
 
 
 def test_a_copy_that_was_kept_is_not_taken_for_the_next_rebuild(made: HealingSet) -> None:
-    first = rebuild(made.folder("train"), made.run, keep=True)
+    first = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
     overwrite(first.kept / "megatron_split" / "tokens.bin", b"")
 
-    second = rebuild(made.folder("train"), made.run, keep=True)
+    second = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
 
     assert second.is_identical
     assert second.kept == first.kept
@@ -91,18 +91,18 @@ def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None
     flip(shard)
 
     for name in ("selection", "train", "dataset"):
-        assert refusal(lambda name=name: rebuild(made.folder(name), made.run)).startswith(f"{shard}: ")
-    assert rebuild(made.folder("train"), made.run, with_upstream=True).is_identical
+        assert refusal(lambda name=name: rebuild(made.folder(name), made.run, SYSTEMS.kinds)).startswith(f"{shard}: ")
+    assert rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream=True).is_identical
 
 
 def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made: HealingSet) -> None:
     snapshot = made.folder("snapshot")
     forge(snapshot, "shards/00001.jsonl.zst", (snapshot / "shards" / "00000.jsonl.zst").read_bytes(), rows=10)
     for target in made.recipe.targets()[1:]:
-        KINDS[target.kind].build(target, made.run)
+        target.kind.build(target, made.run)
 
-    alone = rebuild(made.folder("train"), made.run)
-    chain = rebuild(made.folder("train"), made.run, with_upstream=True)
+    alone = rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
+    chain = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream=True)
 
     assert alone.is_identical
     assert verdicts(chain) == [
@@ -117,7 +117,7 @@ def test_without_the_hub_and_its_cache_the_hub_is_named(made: HealingSet, tmp_pa
     gone = HubFiles(tmp_path / "empty", endpoint="http://127.0.0.1:9", tries=1)
 
     with pytest.raises(InputError, match="maker/pages can't be reached"):
-        rebuild(made.folder("snapshot"), dataclasses.replace(made.run, hub=gone))
+        rebuild(made.folder("snapshot"), dataclasses.replace(made.run, hub=gone), SYSTEMS.kinds)
 
 
 def test_a_second_rebuild_of_the_same_artifact_is_refused(made: HealingSet) -> None:
@@ -127,7 +127,7 @@ def test_a_second_rebuild_of_the_same_artifact_is_refused(made: HealingSet) -> N
         locked(made.root / "rebuilds" / f"pages_v1-train-{digest[:12]}"),
         pytest.raises(BuilderBusy, match=f"process {os.getpid()} on .* is building this"),
     ):
-        rebuild(made.folder("train"), made.run)
+        rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
 
 
 def test_an_artifact_that_is_replaced_meanwhile_is_not_judged(
@@ -137,7 +137,7 @@ def test_an_artifact_that_is_replaced_meanwhile_is_not_judged(
     forge_once = iter([lambda: forge(valid, "tokens.bin", b"")])
     monkeypatch.setattr(durable, "failpoint", lambda step, path: next(forge_once, lambda: None)())
 
-    assert refusal(lambda: rebuild(valid, made.run)) == (
+    assert refusal(lambda: rebuild(valid, made.run, SYSTEMS.kinds)) == (
         f"{valid}: it was replaced meanwhile; run the same command again"
     )
 
@@ -148,7 +148,7 @@ class TestKilled:
     @pytest.mark.slow
     @pytest.mark.parametrize("keep", [False, True])
     def test_at_every_step_of_a_small_one(self, made: HealingSet, keep: bool) -> None:
-        action = partial(rebuild, made.folder("selection"), made.run, keep=keep)
+        action = partial(rebuild, made.folder("selection"), made.run, SYSTEMS.kinds, keep=keep)
         action()  # makes the folder of rebuilds, once for all
         for step in range(1, len(steps_of(action)) + 1):
             assert killed_at(step, action)
@@ -160,7 +160,7 @@ class TestKilled:
 
     @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
     def test_at_seeded_steps_of_a_whole_chain(self, made: HealingSet, seed: int) -> None:
-        action = partial(rebuild, made.folder("dataset"), made.run, with_upstream=True)
+        action = partial(rebuild, made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
         before = contents_of(made.root)
         steps = len(steps_of(action))
         for step in sorted(random.Random(seed).sample(range(1, steps // 2 + 1), 2), reverse=True):
@@ -175,7 +175,7 @@ class TestKilled:
     def test_finished_shards_and_artifacts_are_made_again_by_another_program_alone(
         self, made: HealingSet, is_another_program: bool
     ) -> None:
-        action = partial(rebuild, made.folder("dataset"), made.run, with_upstream=True)
+        action = partial(rebuild, made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
         steps = len(steps_of(action))
         assert killed_at(steps * 2 // 3, action)
         if is_another_program:

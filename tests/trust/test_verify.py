@@ -2,6 +2,7 @@
 what was not read. One that is replaced meanwhile is intact, or was replaced, as is said; never damaged.
 """
 
+import functools
 import os
 import random
 import shutil
@@ -15,9 +16,12 @@ from sealed_sets import seal_set
 
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.pins.raw_pin import FIX
+from pipeline_assets.build.target import Target
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.systems.stage_a import PACKED
 from pipeline_assets.trust import verify as reader
 from pipeline_assets.trust.result import Sample, Scope, Verification, as_json
 from pipeline_assets.trust.verify import read_and_check, scan_chain
@@ -211,7 +215,7 @@ def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Pa
 
 def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
     folder = seal_set(tmp_path, "a")
-    found = scan_chain(folder, Scope())
+    found = scan_chain(folder, Scope(), SYSTEMS.label_names)
     shutil.rmtree(folder)
 
     with pytest.raises(RetryableError, match="it was replaced while it was read; run the same command again"):
@@ -220,14 +224,14 @@ def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path)
 
 def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_path: Path) -> None:
     sealed = open_artifact(seal_set(tmp_path, "a"))
-    (_, lines), answers = interrupted(lambda: files_match_manifest(sealed), (artifact,), {}), set()
+    target = Target(PACKED, "letters", sealed.folder.relative_to(tmp_path), {})
+    check = functools.partial(files_match_manifest, sealed, target, tmp_path)
+    (_, lines), answers = interrupted(check, (artifact,), {}), set()
 
     for line in range(1, lines + 1, 3):
         seal_set(tmp_path, "a")
         try:
-            verdict, _ = interrupted(
-                lambda: files_match_manifest(sealed), (artifact,), {line: lambda: seal_set(tmp_path, "b")}
-            )
+            verdict, _ = interrupted(check, (artifact,), {line: lambda: seal_set(tmp_path, "b")})
             answers.add(verdict.because)
         except RetryableError as error:
             answers.add(error.what)

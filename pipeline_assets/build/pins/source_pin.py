@@ -57,6 +57,6 @@ def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: 
     """
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:
-        language = languages[str(target.partition)] if target.kind == kind else None
+        language = languages[str(target.partition)] if target.kind.name == kind else None
         if language is not None and not target.matches_recipe(root):
             language.detection()

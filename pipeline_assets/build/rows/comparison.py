@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.build.kind import Kinds
+from pipeline_assets.build.rows.row_stores import row_store_for
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import row_store_for
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, member_digests, open_artifact
 from pipeline_assets.spine.changed_keys import changed_keys
@@ -102,7 +103,7 @@ class Comparison:
         return self.a.manifest.digest == self.b.manifest.digest
 
 
-def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Comparison:
+def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS) -> Comparison:
     """How B differs from A; so many documents' hashes, about, are sorted at once. Raises UsageError: they are of
     different kinds; InputError: a file that is read is damaged.
     """
@@ -117,7 +118,7 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
     changes = {"recipe": changed_keys(left.recipe, right.recipe)}
     changes |= {name: changed_values(parts[name], parts_now[name]) for name in parts}
     counts = count_changes(left.counts, right.counts)
-    return Comparison(a, b, changes, counts, list(document_changes(a, b, part_documents)))
+    return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))
 
 
 def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
@@ -164,7 +165,9 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Iterator[DocumentChanges]:
+def document_changes(
+    a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS
+) -> Iterator[DocumentChanges]:
     """How the rows of B differ from those of A, an artifact of its kind; nothing where the kind has none, or has
     several documents in a row. Of a dataset, how those of its members of one name do. Arguments and errors as of
     `compare`.
@@ -172,7 +175,7 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
     for part, one, other in [(None, a, b), *pairs]:
-        left, right = row_store_for(one), row_store_for(other)
+        left, right = row_store_for(one, kinds), row_store_for(other, kinds)
         if left is not None and right is not None and not left.holds_several:
             yield _compare(left, right, part, part_documents)
 

@@ -14,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows import source_row
+from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.store import Fate, Line, Part, Row, RowStore, Source, drop_reason, encode_document
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import REBUILD
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.lineage import Lineage, find_data_root
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.spine.lineage import Lineage
 
 _TOKENS_AROUND = 24
-_SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 160
 
 
@@ -85,63 +83,6 @@ class TracedRow:
     text: Text
     token: Token | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
-
-
-def row_store_for(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
-    """The rows of an artifact; None of a kind that has none. The lineage is by default of its folder's data root."""
-    kind = KINDS.get(artifact.manifest.kind)
-    if kind is None or kind.rows is None:
-        return None
-    folder = artifact.folder.absolute()
-    return kind.rows(artifact, lineage or Lineage(find_data_root(folder) or folder.parent))
-
-
-def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
-    """The rows of what is sealed in a folder, see `rows_of`. Raises UsageError where that has none, and names its
-    members if they have; InputError where nothing is sealed there.
-    """
-    artifact = open_artifact(folder)
-    store = row_store_for(artifact, lineage)
-    if store is not None:
-        return store
-    members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
-    if members:
-        raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
-    fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
-    raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
-
-
-def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """One row, by its number or by one of its tokens; the first by default. Raises UsageError where it is out of range,
-    or a token of what has none; InputError where a file is damaged, or that of the tokenizer is gone.
-    """
-    return store.row_at(row or 0 if token is None else store.row_of_token(token))
-
-
-def preview(artifact: Artifact) -> list[dict[str, str]]:
-    """What its kind shows of it; else its first rows: whose they are, how long, how they begin.
-
-    Raises:
-        InputError: a file of it is damaged.
-    """
-    kind = KINDS[artifact.manifest.kind]
-    if kind.preview is not None:
-        try:
-            return kind.preview(artifact)
-        except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
-            raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
-    store = row_store_for(artifact)
-    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
-
-
-def _short(store: RowStore, number: int) -> dict[str, str]:
-    [part] = store.row_at(number).parts
-    size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
-    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
-    line = " ".join(store.beginning(part.text).split())
-    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
-    key = "id" if store.labels.has == "texts" else "doc_id"
-    return {key: part.id, **size, **figures, store.labels.beginning: shown}
 
 
 def trace_row(store: RowStore, number: int) -> list[TracedRow]:
@@ -257,10 +198,11 @@ class FollowedRow:
     below: Sequence[tuple[RowStore, Fate]] = ()
 
 
-def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[FollowedRow]:
+def follow_source(stores: RowStores, source: source_row.AnyRow) -> list[FollowedRow]:
     """What became of a source row, in everything below the data root that was read from a source that lists its file.
     Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
     """
+    lineage = stores.lineage
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     listings = list(_listings(lineage))
@@ -270,9 +212,9 @@ def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[FollowedR
         if (file := source_row.input_file_name(one.manifest, source, lineage.root)) is not None
     ]
     found = [
-        _follow(lineage, store, source_row.SourceListing(one, store.artifact, lineage.root), file, source)
+        _follow(stores, store, source_row.SourceListing(one, store.artifact, lineage.root), file, source)
         for one, file in listing_it
-        for store in _readers(lineage, one)
+        for store in _readers(stores, one)
     ]
     if found:
         return found
@@ -284,19 +226,19 @@ def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[FollowedR
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 
-def follow_document(lineage: Lineage, row_id: str) -> Iterator[FollowedRow]:
+def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
     """Every document of an id that was read from a source below the data root, and what became of it. Raises InputError
     where an artifact there is damaged.
     """
-    for folder, one in lineage.sealed.items():
-        kind = KINDS.get(one.kind)
+    for folder, one in stores.lineage.sealed.items():
+        kind = stores.kinds.get(one.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
             continue
-        store = kind.rows(open_artifact(folder), lineage)
+        store = kind.rows(open_artifact(folder), stores.lineage)
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
-            yield _followed(lineage, store, numbers[0], "document", rejects)
+            yield _followed(stores, store, numbers[0], "document", rejects)
         elif rejects:
             yield FollowedRow(store, Fate(store.artifact, "rejected", drop_reason(rejects[0])), None, rejects)
 
@@ -311,20 +253,20 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
                 yield Artifact(folder, manifest)
 
 
-def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
+def _readers(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
     """What was read from the files that a manifest lists: itself, or made from it under its own name."""
-    digest = listing.manifest.digest
+    lineage, digest = stores.lineage, listing.manifest.digest
     made = [
         folder for folder, one in lineage.downstream(digest) if lineage.folder_for(digest, one.name) == listing.folder
     ]
     for folder in (listing.folder, *made):
-        store = row_store_for(open_artifact(folder), lineage)
+        store = stores.for_artifact(open_artifact(folder))
         if store is not None and store.reads_sources:
             yield store
 
 
 def _follow(
-    lineage: Lineage, store: RowStore, listing: source_row.SourceListing, file: str, source: source_row.AnyRow
+    stores: RowStores, store: RowStore, listing: source_row.SourceListing, file: str, source: source_row.AnyRow
 ) -> FollowedRow:
     def report_loss(outcome: str, detail: str) -> FollowedRow:
         return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
@@ -342,7 +284,7 @@ def _follow(
     found = store.find_source(file, source.row)
     if found is not None:
         number, is_part = found
-        return _followed(lineage, store, number, "merged" if is_part else "document")
+        return _followed(stores, store, number, "merged" if is_part else "document")
     aside = store.find_reject(file, source.row)
     if aside is not None:
         return report_loss(aside[0], drop_reason(aside[1]))
@@ -357,36 +299,37 @@ def _follow(
 
 
 def _followed(
-    lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
+    stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
     line = Line(store, number)
     part = line.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
     fate = Fate(store.artifact, outcome, place=place, row=number)
-    return FollowedRow(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
+    return FollowedRow(store, fate, part, rejects, [*_below(stores, line), *_unknown(stores)])
 
 
-def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
+def _unknown(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
+    lineage = stores.lineage
     for folder, one in lineage.sealed.items():
         upstream = one.identity.upstream
         if not upstream or any(entry["digest"] in lineage for entry in upstream):
             continue
-        kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
+        kinds = [stores.kinds.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
         if all(kind is not None and kind.rows is None for kind in kinds):
-            store = row_store_for(open_artifact(folder), lineage)
+            store = stores.for_artifact(open_artifact(folder))
             if store is not None and not store.reads_sources:
                 gone = upstream[0]
                 yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
 
 
-def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
+def _below(stores: RowStores, line: Line) -> Iterator[tuple[RowStore, Fate]]:
     """What became of a line in all that was made of its artifact, each once, wherever it came by."""
     waiting, seen = [line], set[Path]()
     while waiting:
         line = waiting.pop(0)
         part = line.part()
-        for store in _downstream_artifacts(lineage, line.store.artifact):
+        for store in _downstream_artifacts(stores, line.store.artifact):
             fate = store.fate(part) if store.artifact.folder not in seen else None
             if fate is not None:
                 seen.add(store.artifact.folder)
@@ -395,14 +338,15 @@ def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
                     waiting.append(Line(store, fate.row))
 
 
-def _downstream_artifacts(lineage: Lineage, artifact: Artifact) -> Iterator[RowStore]:
+def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
     """What was made of an artifact under its own name and has rows; beyond what has none, what was made of that."""
+    lineage = stores.lineage
     for folder, one in lineage.downstream(artifact.manifest.digest):
         if lineage.folder_for(artifact.manifest.digest, one.name) not in (artifact.folder, None):
             continue
         made = open_artifact(folder)
-        store = row_store_for(made, lineage)
+        store = stores.for_artifact(made)
         if store is not None:
             yield store
         else:
-            yield from _downstream_artifacts(lineage, made)
+            yield from _downstream_artifacts(stores, made)

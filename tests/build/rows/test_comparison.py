@@ -15,6 +15,7 @@ from refusals import refusal
 
 from pipeline_assets.build.rows.comparison import CountChange, DocumentExamples, compare, count_changes
 from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.systems.registry import SYSTEMS
 
 Take = Callable[..., Artifact]
 SplitOf = Callable[..., Artifact]
@@ -27,7 +28,7 @@ def test_equal_digests_are_identical_and_no_file_is_read(take: Take, tmp_path: P
     for shard in (tmp_path / "copy" / "shards").iterdir():
         shard.unlink()
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     assert found.is_identical
     assert (found.counts, found.documents) == ((), ())
@@ -39,7 +40,7 @@ def test_the_hub_files_and_row_groups_read_are_held_side_by_side(take: Take) -> 
     a = take(first, root="a", rows_per_group=10)
     b = take(second, root="b", rows_per_group=10, files=["b.parquet", "c.parquet"])
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     commits = [one.manifest.identity.recipe["revision"] for one in (a, b)]
     digests = [[entry["digest"] for entry in one.manifest.identity.inputs] for one in (a, b)]
@@ -61,7 +62,7 @@ def test_selections_are_compared_by_their_shards(split_of: SplitOf, tmp_path: Pa
     split_of(numbered(0, 10) | numbered(10, 20, "other") | numbered(20, 30), "b")
     a, b = (open_artifact(tmp_path / root / "selections" / "pages_v1") for root in "ab")
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     replaced, added = found.changes["shards_selected"]
     assert replaced.startswith("shards/00001.jsonl.zst: ") and "none" not in replaced
@@ -108,7 +109,7 @@ def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> Non
     identity = replace(a.manifest.identity, stage=stage, tokenizer=tokenizer)
     b = Artifact(a.folder, replace(a.manifest, identity=identity))
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     stage_line, tokenizer_line = found.changes["made_by"]
     assert stage_line == "stage: megatron_split version 1 → megatron_split version 2"
@@ -119,7 +120,7 @@ def test_documents_are_counted_by_id_and_by_text(take: Take) -> None:
     a = take({"a.parquet": pages(numbered(0, 30))}, root="a")
     b = take({"a.parquet": pages(numbered(7, 20) | numbered(20, 23, "other") | numbered(23, 31))}, root="b")
 
-    [documents] = compare(a, b).documents
+    [documents] = compare(a, b, SYSTEMS.kinds).documents
 
     assert documents.part is None
     assert documents.only_in_a == DocumentExamples(7, ["page-0", "page-1", "page-2", "page-3", "page-4"])
@@ -133,7 +134,7 @@ def test_the_number_of_parts_changes_nothing(take: Take, part_documents: int) ->
     a = take({"a.parquet": pages(numbered(0, 30))}, root="a", rows_per_group=7, shard_text_bytes=1)
     b = take({"a.parquet": pages(numbered(10, 40))}, root="b", rows_per_group=4, shard_text_bytes=1)
 
-    [documents] = compare(a, b, part_documents).documents
+    [documents] = compare(a, b, SYSTEMS.kinds, part_documents).documents
 
     assert documents.only_in_a == DocumentExamples(10, ["page-0", "page-1", "page-2", "page-3", "page-4"])
     assert documents.only_in_b == DocumentExamples(10, ["page-30", "page-31", "page-32", "page-33", "page-34"])
@@ -144,7 +145,7 @@ def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None
     a = split_of(numbered(0, 10), "a")
     b = split_of(numbered(2, 9) | {"page-9": "another text"}, "b")
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     [documents] = found.documents
     assert documents.only_in_a == DocumentExamples(2, ["page-0", "page-1"])
@@ -160,7 +161,7 @@ def test_a_split_without_documents_has_none_in_common(split_of: SplitOf) -> None
     a = split_of(numbered(0, 10), "a")
     b = split_of(numbered(0, 10), "b", token_budget=1)
 
-    found = compare(a, b)
+    found = compare(a, b, SYSTEMS.kinds)
 
     [documents] = found.documents
     assert (documents.only_in_a.documents, documents.only_in_b.documents, documents.in_both.documents) == (10, 0, 0)
@@ -174,4 +175,4 @@ def test_a_damaged_shard_is_an_error_that_names_it(take: Take) -> None:
     shard = next((b.folder / "shards").iterdir())
     overwrite(shard, shard.read_bytes()[:-9])
 
-    assert refusal(lambda: compare(a, b)).startswith(f"{shard}: ")
+    assert refusal(lambda: compare(a, b, SYSTEMS.kinds)).startswith(f"{shard}: ")

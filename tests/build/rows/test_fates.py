@@ -19,12 +19,14 @@ from refusals import refusal
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_row import SourceRow, rows_read
 from pipeline_assets.build.rows.store import Fate, Source
 from pipeline_assets.build.rows.trace import FollowedRow, follow_document, follow_source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
 
 Fates = Callable[[str], list[FollowedRow]]
 Built = Callable[..., dict[str, Artifact]]
@@ -60,7 +62,7 @@ def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
     filters = {"length": {"min_words": 5}, "masking": {"emails": True, "public_ips": True}}
     keys = {"columns": columns, "filters": filters, "max_reject_fraction": "0.9"}
     build(recipe_with(root, only("notes", **keys)), root)
-    return lambda doc_id: list(follow_document(Lineage(root), doc_id))
+    return lambda doc_id: list(follow_document(RowStores(SYSTEMS.kinds, Lineage(root)), doc_id))
 
 
 def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_of_its_id(fates: Fates) -> None:
@@ -104,7 +106,11 @@ def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_pat
 
     build(recipe_with(tmp_path, only("notes", columns=columns, filters=filters)), tmp_path)
     told = {
-        doc_id: [fate.lines for one in follow_document(Lineage(tmp_path), doc_id) for fate in below(one, "filtered")]
+        doc_id: [
+            fate.lines
+            for one in follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path)), doc_id)
+            for fate in below(one, "filtered")
+        ]
         for doc_id in texts
     }
 
@@ -138,7 +144,10 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     write_quiz(tmp_path / "sources" / "quiz", ["The river drinks water, first of all?", "All the river drinks water"])
 
     build(recipe_with(tmp_path, change), tmp_path)
-    found = {doc_id: list(follow_document(Lineage(tmp_path), doc_id)) for doc_id in ("kept", "leak", "copy")}
+    found = {
+        doc_id: list(follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path)), doc_id))
+        for doc_id in ("kept", "leak", "copy")
+    }
 
     places = {
         doc_id: [one.describe["evidence"] and one.describe["evidence"]["item"] for one in below(fate, "decontaminated")]
@@ -167,7 +176,7 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
     for path, number in [*random.Random("rows").sample(rows, 80), *_undrawn(rows, drawn)]:
         row = source_tables[path][number]
         source = SourceRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
-        [found] = follow_source(lineage, source)
+        [found] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
         fate = found.fate
 
         assert fate.artifact.folder == folder
@@ -213,7 +222,7 @@ def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -
 
 def followed(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow:
     source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
-    [found] = follow_source(Lineage(root), source)
+    [found] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
     return found
 
 
@@ -301,7 +310,10 @@ def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
     revision = built()["snapshot"].manifest.identity.recipe["revision"]
     root, other = tmp_path / "data", SourceRow("maker/pages", "0" * 40, "a.parquet", 3)
 
-    refused, empty = (refusal(lambda at=at: follow_source(Lineage(at), other)) for at in (root, tmp_path / "none"))
+    refused, empty = (
+        refusal(lambda at=at: follow_source(RowStores(SYSTEMS.kinds, Lineage(at)), other))
+        for at in (root, tmp_path / "none")
+    )
 
     assert refused == (
         f"{other.file}: no source below {root} lists this file; those there are of maker/pages@{revision}"

@@ -9,17 +9,19 @@ import pytest
 from refusals import refusal
 from typer.testing import CliRunner
 
-from pipeline_assets.build.rows.trace import open_rows, peek, trace_id
+from pipeline_assets.build.rows.row_stores import open_rows, peek
+from pipeline_assets.build.rows.trace import trace_id
 from pipeline_assets.cli import app
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.registry import SYSTEMS
 
 Built = Callable[..., dict[str, Artifact]]
 
 
 def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -> None:
     artifacts = built()
-    train, snapshot = (open_rows(artifacts[name].folder) for name in ("train", "snapshot"))
+    train, snapshot = (open_rows(artifacts[name].folder, SYSTEMS.kinds) for name in ("train", "snapshot"))
 
     [sequence] = peek(train, row=1).parts
     [document] = peek(snapshot, row=1).parts
@@ -42,7 +44,7 @@ def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[...,
 
 
 def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
-    train = open_rows(built()["train"].folder)
+    train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
     with pytest.raises(UsageError, match=f"there is no row {len(train)}; give 0 to {len(train) - 1}"):
         peek(train, row=len(train))
@@ -57,4 +59,4 @@ def test_an_empty_split(built: Built) -> None:
 
     for ask in ({"token": 0}, {"row": 0}):
         with pytest.raises(UsageError, match="it is empty: look into another one"):
-            peek(open_rows(valid.folder), **ask)
+            peek(open_rows(valid.folder, SYSTEMS.kinds), **ask)

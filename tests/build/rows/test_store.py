@@ -14,11 +14,11 @@ from stage2_build import write_local_mixture
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
-from pipeline_assets.build.rows.trace import open_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.systems.parallel_text import ParallelRecipe
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 STAGE_A = ("normalized/notes", "filtered/notes", "deduplicated", "decontaminated", "packed")
@@ -51,7 +51,7 @@ def is_line_of(text: str, source: AnyRow) -> bool:
 
 @pytest.mark.parametrize("role", STAGE_A)
 def test_rows_of_stage_a_keep_the_contract(stage_a: dict[str, Artifact], role: str) -> None:
-    hold_contract(open_rows(stage_a[f"stage_a/{role}"].folder), is_line_of)
+    hold_contract(open_rows(stage_a[f"stage_a/{role}"].folder, SYSTEMS.kinds), is_line_of)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 @pytest.mark.parametrize("role", STAGE_2)
 def test_rows_of_stage_2_keep_the_contract(stage2: dict[str, Artifact], role: str) -> None:
-    hold_contract(open_rows(stage2[f"stage2/{role}"].folder), is_line_of)
+    hold_contract(open_rows(stage2[f"stage2/{role}"].folder, SYSTEMS.kinds), is_line_of)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_rows_of_parallel_text_keep_the_contract(parallel_text: dict[str, Artifa
         row = json.loads(source.path.read_bytes()[source.row :].partition(b"\n")[0])
         return text == "{fr}\n{en}".format(**row["translation"])
 
-    hold_contract(open_rows(parallel_text[f"parallel_text/{role}"].folder), is_pair_of)
+    hold_contract(open_rows(parallel_text[f"parallel_text/{role}"].folder, SYSTEMS.kinds), is_pair_of)
 
 
 @pytest.mark.parametrize("place", ["megatron/healing_text_v1/train", "megatron/healing_text_v1/valid", "corpora"])
@@ -96,7 +96,7 @@ def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) 
         return rows[source.row].replace("\0", "") == text
 
     folder = demo_root / place
-    hold_contract(open_rows(next(folder.glob("*/[!.]*")) if place == "corpora" else folder), is_row_of)
+    hold_contract(open_rows(next(folder.glob("*/[!.]*")) if place == "corpora" else folder, SYSTEMS.kinds), is_row_of)
 
 
 def test_every_kind_that_has_rows_is_held_to_it() -> None:
@@ -110,5 +110,5 @@ def test_every_kind_that_has_rows_is_held_to_it() -> None:
 
     parallel = {f"parallel_text/{role}" for role in PARALLEL}
 
-    with_rows = {name for name, kind in KINDS.items() if kind.rows is not None}
+    with_rows = {name for name, kind in SYSTEMS.kinds.items() if kind.rows is not None}
     assert with_rows == stage_a | healing | nemotron | stage2 | parallel

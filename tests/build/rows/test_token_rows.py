@@ -14,22 +14,16 @@ from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
 
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek
 from pipeline_assets.build.rows.source_row import FileRow
 from pipeline_assets.build.rows.token_rows import PackedRows
-from pipeline_assets.build.rows.trace import (
-    TracedRow,
-    follow_document,
-    open_rows,
-    peek,
-    trace_id,
-    trace_row,
-    trace_token,
-)
+from pipeline_assets.build.rows.trace import TracedRow, follow_document, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 LETTERS = [
@@ -58,7 +52,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 
 
 def rows_of(packed: Path) -> PackedRows:
-    store = open_rows(packed, Lineage(packed.parents[3]))
+    store = open_rows(packed, SYSTEMS.kinds, Lineage(packed.parents[3]))
     assert isinstance(store, PackedRows)
     return store
 
@@ -147,12 +141,12 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
     packed = moved / "stage_a" / "mixed" / "packed" / "mixed"
     token = trace_token(rows_of(packed), 1).token
     assert token is not None and token.text == "w1"
-    assert peek(open_rows(packed)).parts[0].text.startswith("w")
+    assert peek(open_rows(packed, SYSTEMS.kinds)).parts[0].text.startswith("w")
     path = moved / path.name if below == "data" else path
     path.unlink()
     load_tokenizer.cache_clear()
     with pytest.raises(InputError, match="the tokenizer file can't be read") as error:
-        peek(open_rows(packed))
+        peek(open_rows(packed, SYSTEMS.kinds))
     assert error.value.where == str(path)
 
 
@@ -189,7 +183,7 @@ def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> 
     in_rows = {part.id for row in range(2) for part in store.row_at(row).parts}
 
     for number in range(0, 40, 7):
-        [found] = follow_document(lineage, f"l-{number}")
+        [found] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
         fates = {one.labels.group: fate for one, fate in found.below}
         if number % 2:
             assert fates["deduplicated"].outcome == "exact_duplicate"

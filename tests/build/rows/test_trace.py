@@ -14,14 +14,16 @@ from refusals import refusal
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.splits import SplitRows
-from pipeline_assets.build.rows.trace import follow_source, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import follow_source, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 Built = Callable[..., dict[str, Artifact]]
 MEGATRON = Path("megatron", "healing_text_v1")
@@ -33,7 +35,7 @@ def splits(demo_root: Path) -> dict[str, SplitRows]:
 
 
 def rows_in(split: Path, root: Path) -> SplitRows:
-    store = open_rows(split, Lineage(root))
+    store = open_rows(split, SYSTEMS.kinds, Lineage(root))
     assert isinstance(store, SplitRows)
     return store
 
@@ -61,7 +63,7 @@ def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back
         assert token.is_end_of_document == (ids[position] == 199_999) == (prefix == text)
         assert sequence.first_token + token.number == token.position == position
 
-        [back] = follow_source(lineage, source)
+        [back] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
         fates = {fate.artifact.folder.name: fate for _, fate in back.below}
         there = fates.pop(split)
         assert (back.fate.outcome, back.part.id) == ("document", part.id)
@@ -200,7 +202,7 @@ def test_a_document_of_a_corpus_of_several_sources_came_from_its_own(role: str, 
         local_source(tmp_path, name, [{"text": f"In {name} there is nothing but {name} of {name}.", "key": name}])
         for name in ("notes", "pages")
     ]
-    corpus = open_rows(build(recipe_of(*sources, **content), tmp_path)[role].folder)
+    corpus = open_rows(build(recipe_of(*sources, **content), tmp_path)[role].folder, SYSTEMS.kinds)
 
     rows = [trace_id(corpus, name)[0].text.source.rows[0] for name in ("notes", "pages")]
 

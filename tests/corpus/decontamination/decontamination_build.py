@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from made_corpus import lines_of, seal_corpus
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.pins.raw_pin import pin_of_folder
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
@@ -61,7 +62,11 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
     target = Target(
-        "made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, external_inputs=source
+        unknown_kind("made/listed", EVALUATION_STAGE),
+        own.name,
+        place,
+        {"files": list(own.files)},
+        external_inputs=source,
     )
     listing = target.seal_manifest(folder, pin_of_folder(source, folder, RunSettings()), {}, Stopwatch(), replace=True)
     return EvaluationSet(own, listing.manifest, source)
@@ -88,7 +93,7 @@ def decontaminate(
 ) -> Artifact:
     """The sealed result; of one corpus the source is called `notes`."""
     sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
-    target = Target("made/clean", "notes", Path("clean"), DECONTAMINATION_STAGE, rules.content())
+    target = Target(unknown_kind("made/clean", DECONTAMINATION_STAGE), "notes", Path("clean"), rules.content())
     settings = engine or RunSettings()
     return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from made_corpus import seal_corpus
 from plain_dedup import PlainDecision, PlainDocument, decide
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
@@ -69,14 +70,14 @@ def deduplicate(
 ) -> Artifact:
     """The sealed result; `seen` are signature stores."""
     content = {"dedup": rules.content(), "sources": list(sources)}
-    target = Target("made/deduplicated", "result", Path("result"), DEDUP_STAGE, content)
+    target = Target(unknown_kind("made/deduplicated", DEDUP_STAGE), "result", Path("result"), content)
     return target.build(folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {})
 
 
 def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
     """The sealed signature store of a result."""
     content = {"signatures": rules.signatures()}
-    target = Target("made/signatures", "store", Path("store"), SIGNATURES_STAGE, content)
+    target = Target(unknown_kind("made/signatures", SIGNATURES_STAGE), "store", Path("store"), content)
     return target.build(folder, lambda building: sign_corpus(building, deduplicated, rules, settings), False, {})
 
 

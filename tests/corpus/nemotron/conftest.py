@@ -11,7 +11,6 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 
 sys.path.insert(0, str(Path(__file__).parent))  # of rows_made, real_rows
 
@@ -29,7 +28,7 @@ def inventories(tmp_path: Path) -> Inventories:
         run = Run(tmp_path / "root", RunSettings(), replace=True)
         built = {}
         for target in recipe.targets():
-            artifact = KINDS[target.kind].build(target, run)
+            artifact = target.kind.build(target, run)
             built[str(target.partition).rpartition("/")[2]] = artifact
         return built
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
@@ -74,7 +75,7 @@ def split_of(
     root: Path, files: Sequence[SourceFile], rules: RowsRecipe = SETTINGS, engine: RunSettings = INLINE
 ) -> Artifact:
     """The normalised rows of a split, sealed below a data root."""
-    target = Target("nemotron/normalized_shards", "rows", Path("rows"), NORMALISE_STAGE, {})
+    target = Target(unknown_kind("nemotron/normalized_shards", NORMALISE_STAGE), "rows", Path("rows"), {})
     return target.build(root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {})
 
 

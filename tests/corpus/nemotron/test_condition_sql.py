@@ -21,12 +21,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.corpus.nemotron.condition_sql import functions, read_condition
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 
 def refusal(condition: str) -> str:

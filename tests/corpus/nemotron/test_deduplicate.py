@@ -24,7 +24,6 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]
 PROBLEM = " ".join(f"word{number}" for number in range(60))
@@ -52,7 +51,7 @@ def built(
     content |= {"decontamination": asked_of.pop("decontamination", None), "deduplicate": asked_of}
     run = Run(root, RunSettings(workers))
     targets: Sequence[Target] = NemotronRecipe.from_mapping(content, "the test").targets()
-    return {target.role: KINDS[target.kind].build(target, run) for target in targets}
+    return {target.role: target.kind.build(target, run) for target in targets}
 
 
 def rows_in(artifact: Artifact) -> list[Row]:

@@ -24,6 +24,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.systems.registry import SYSTEMS
 
 FORKED = RunSettings(2)
 Row = dict[str, Any]
@@ -200,7 +201,7 @@ def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> N
     a = build(tmp_path / "a", write(tmp_path / "1", first))
     b = build(tmp_path / "b", write(tmp_path / "2", second[:2], second[2:]))
 
-    [changes] = document_changes(a, b, part_documents=3)
+    [changes] = document_changes(a, b, SYSTEMS.kinds, part_documents=3)
 
     told = (changes.only_in_a, changes.only_in_b, changes.changed, changes.relabelled)
     assert changes.in_both.documents == 5

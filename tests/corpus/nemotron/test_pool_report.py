@@ -14,6 +14,7 @@ import pytest
 from samples import some
 from test_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -28,7 +29,7 @@ RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 
 def report_of(root: Path, datasets: dict[str, Artifact]) -> Artifact:
-    target = Target("nemotron/pool_report", "report", Path("report"), STAGE, {})
+    target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
     return target.build(root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -47,11 +48,11 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
             written.append(write_table(building.path(path), path, [table], schema))
         return BuildResult(written, {}, {})
 
-    return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
+    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
 
 
 def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
-    target = Target("nemotron/candidate_pools", "pools", Path("pools"), STAGE, {})
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
     asked = recipe or PoolsRecipe()
     return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from word_tokenizer import write_tokenizer
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
@@ -100,7 +101,7 @@ def pack(
     driver: Driver = "gigatoken",
 ) -> Artifact:
     """The sealed set."""
-    target = Target("made/packed", "packed", Path("packed"), PACK_STAGE, {"pack": rules.content()})
+    target = Target(unknown_kind("made/packed", PACK_STAGE), "packed", Path("packed"), {"pack": rules.content()})
     own = settings or RunSettings()
     return target.build(
         folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}

@@ -24,7 +24,8 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
-from pipeline_assets.build.rows.trace import follow_document, open_rows, trace_token
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows
+from pipeline_assets.build.rows.trace import follow_document, trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files, rows
@@ -34,6 +35,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
@@ -188,9 +190,9 @@ def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tm
 
     packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
 
-    [found] = follow_document(Lineage(tmp_path / "data"), "bad")
+    [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path / "data")), "bad")
     packing = [fate.describe for _, fate in found.below if "draws" in fate.describe]
     assert [(told["draws"], told["reject"]["reason"]) for told in packing] == [([], "special_tokens")]
-    token = trace_token(open_rows(packed.folder), 1).token
+    token = trace_token(open_rows(packed.folder, SYSTEMS.kinds), 1).token
     assert token is not None
     assert (token.number, token.text, token.after.split()[:2]) == (1, "w1", ["w2", "w3"])

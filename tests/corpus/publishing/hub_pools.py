@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import yaml
 from faulty_hub import FaultyHub
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -82,7 +83,7 @@ def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats"
     """The sealed pools of some splits."""
     asked = PoolsRecipe.model_validate(recipe)
     shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
-    target = Target("nemotron/candidate_pools", name, Path("pools"), STAGE, {"pools": asked.content()})
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": asked.content()})
     return target.build(root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
 
 
@@ -94,7 +95,7 @@ def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
         ]
         return BuildResult(written, {}, {})
 
-    return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
+    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
 
 
 def card_of(folder: Path) -> tuple[str, str]:

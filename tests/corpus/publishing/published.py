@@ -10,6 +10,7 @@ from typing import Any
 
 from rows_made import ANSWER, ORIGIN, QUESTION, settings_of
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
@@ -62,7 +63,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
     files = [SourceFile(path, f"data/{path.name}", path.stat().st_size)]
     rules = settings_of(shard_bytes=shard_bytes)
     origin = replace(ORIGIN, split=split)
-    target = Target("made/rows", "rows", Path("rows", split), NORMALISE_STAGE, {})
+    target = Target(unknown_kind("made/rows", NORMALISE_STAGE), "rows", Path("rows", split), {})
     make = lambda building: normalise_split(building, files, origin, rules, RunSettings())  # noqa: E731
     return target.build(root, make, False, {})
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.build.rows.export import export, write_txt
-from pipeline_assets.build.rows.trace import open_rows
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Step
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 def corpus_of(root: Path) -> Path:
@@ -25,7 +26,7 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
     folder = corpus_of(root)
     other = shutil.copytree(folder, tmp_path / "other")
     target = tmp_path / "exports" / "copy"
-    store = open_rows(folder, Lineage(root))
+    store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
 
     def replace_once(kind: Step, path: Path) -> None:
         if kind == "create":

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rows_made import called, encoder, normalised
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -75,7 +76,9 @@ def subsets_of(
     root: Path, splits: Sequence[ScoredSplit], rules: Mapping[str, Any], workers: int = 0, **recipe: Any
 ) -> Artifact:
     asked = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
-    target = Target("nemotron/training_subsets", "mine", Path("subsets"), SUBSETS_STAGE, {"subsets": asked.content()})
+    target = Target(
+        unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": asked.content()}
+    )
     settings = RunSettings(workers)
     return target.build(root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})
 

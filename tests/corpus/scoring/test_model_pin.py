@@ -32,7 +32,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile
-from pipeline_assets.systems.registry import SYSTEMS, add_system
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import MODEL
 from pipeline_assets.trust.rebuild import rebuild
 
@@ -99,10 +99,10 @@ class RECIPE(Recipe):
 @pytest.fixture(scope="module", autouse=True)
 def system() -> Iterator[None]:
     """The system is known while these tests run."""
-    add_system("lm", __name__)
+    SYSTEMS.add("lm", __name__)
     yield
     AREAS.remove("lm")
-    del SYSTEMS["lm"]
+    del SYSTEMS.pages["lm"]
 
 
 @pytest.fixture
@@ -378,5 +378,5 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models_and_so_d
 
     assert (held.whole, held.unavailable, held.not_looked_for, held.findings) == (names, [], [], [])
     assert (elsewhere.whole, elsewhere.unavailable, elsewhere.not_looked_for) == ([], names, [])
-    again = rebuild(run.root / "lm/mine/look", run, with_upstream=True)
+    again = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]

@@ -23,7 +23,6 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 from resources.modal_launcher import ModalLauncherFactory
 
 pytestmark = pytest.mark.slow
@@ -57,11 +56,13 @@ def recipe_of(hub: LoopbackHub, **scoring: Any) -> dict[str, Any]:
 def scores_of(root: Path, hub: LoopbackHub, elsewhere: ModalLauncherFactory | None, **scoring: Any) -> Manifest:
     """Scores, made in this process."""
     targets = [
-        one for one in NemotronRecipe.from_mapping(recipe_of(hub, **scoring), "the test").targets() if one.kind in MADE
+        one
+        for one in NemotronRecipe.from_mapping(recipe_of(hub, **scoring), "the test").targets()
+        if one.kind.name in MADE
     ]
     files = HubFiles(root / "cache", endpoint=hub.endpoint)
     run = Run(root, RunSettings(0), files, remote_launcher=elsewhere)
-    return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
+    return [target.kind.build(target, run).manifest for target in targets][-1]
 
 
 @pytest.fixture

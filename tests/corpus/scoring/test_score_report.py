@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
@@ -21,7 +22,7 @@ MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention"
 
 
 def report_of(root: Path, splits: list[ScoredSplit]) -> Artifact:
-    target = Target("nemotron/score_report", "report", Path("report"), SCORE_REPORT_STAGE, {})
+    target = Target(unknown_kind("nemotron/score_report", SCORE_REPORT_STAGE), "report", Path("report"), {})
     return target.build(root, lambda building: report_on_scores(building, splits, RunSettings()), True, {})
 
 

@@ -40,7 +40,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.fork_server import StartMethod
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 
 SHARDS = {"shard_rows": 10, "rescored": 4}
 
@@ -147,7 +147,9 @@ def test_text_that_the_models_own_tokenizer_loses_fails_above_the_limit(model: P
         )
         target = recipe.target(SCORES, "mine/train")
         [check] = [
-            one for one in KINDS[SCORES].run_checks(target, tmp_path) if one.name == "unknown_tokens_within_limit"
+            one
+            for one in SYSTEMS.kinds[SCORES].run_checks(target, tmp_path)
+            if one.name == "unknown_tokens_within_limit"
         ]
         assert (check.passed, check.is_blocking_failure) == (False, blocks)
 
@@ -257,7 +259,7 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
     assert score_here(tmp_path, recipe).identity.counts["batches"] == 0
     [folder] = tmp_path.glob("nemotron/*/nll_scores/*/train")
 
-    [asked] = [one for one in KINDS[SCORES].checks if one.name == "rows_have_scores"]
+    [asked] = [one for one in SYSTEMS.kinds[SCORES].checks if one.name == "rows_have_scores"]
 
     verdict = asked.evaluate(open_artifact(folder), None, tmp_path)
     assert asked.is_blocking

@@ -17,7 +17,6 @@ from pipeline_assets.corpus.scoring.score_shard import Scorer
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]
 SCORES = "nemotron/nll_scores"
@@ -71,9 +70,9 @@ def score_here(
     """Builds a recipe's scores in this process, and their workers; what is sealed of its only split."""
     # pytest names each test in the environment; for another one the process that workers are forked from starts anew.
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    targets = [one for one in NemotronRecipe.from_mapping(recipe, "the test").targets() if one.kind in MADE]
+    targets = [one for one in NemotronRecipe.from_mapping(recipe, "the test").targets() if one.kind.name in MADE]
     run = Run(root, settings, replace=replace)
-    return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
+    return [target.kind.build(target, run).manifest for target in targets][-1]
 
 
 MADE = ("nemotron/raw", "nemotron/model", SCORES)

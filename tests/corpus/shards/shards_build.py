@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
+from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
@@ -53,7 +54,7 @@ def shard_documents(
 
 
 def target(recipe: ShardsRecipe, name: str = "shards") -> Target:
-    return Target(KIND, name, Path("stage_a", name), SHARDS_STAGE, {"shards": recipe.content()})
+    return Target(unknown_kind(KIND, SHARDS_STAGE), name, Path("stage_a", name), {"shards": recipe.content()})
 
 
 def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5) -> Artifact:

@@ -12,16 +12,17 @@ from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
 from pipeline_assets.build.rows.comparison import document_changes
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek, preview
 from pipeline_assets.build.rows.source_row import AnyRow, FileRow
 from pipeline_assets.build.rows.token_rows import TokenShardRows
-from pipeline_assets.build.rows.trace import follow_document, open_rows, peek, preview, trace_id, trace_token
+from pipeline_assets.build.rows.trace import follow_document, trace_id, trace_token
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS, Lineage
-from pipeline_assets.systems import registry
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 FILTERS = {"length": {"min_words": 8}}
@@ -30,7 +31,7 @@ FILTERS = {"length": {"min_words": 8}}
 @pytest.fixture(scope="module", autouse=True)
 def _a_system_of_shards() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry.SYSTEMS, "made", "shards_page")
+        patch.setitem(SYSTEMS.pages, "made", "shards_page")
         AREAS.append("made")
         yield
         AREAS.remove("made")
@@ -60,7 +61,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Pa
 
 
 def rows_of(shards: Artifact) -> TokenShardRows:
-    store = open_rows(shards.folder)
+    store = open_rows(shards.folder, SYSTEMS.kinds)
     assert isinstance(store, TokenShardRows)
     return store
 
@@ -103,7 +104,7 @@ def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact)
     last, outcomes = len(store) * 512 - 1, []
 
     for number in range(41):
-        [found] = follow_document(Lineage(store.lineage.root), f"p-{number}")
+        [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(store.lineage.root)), f"p-{number}")
         fates = {fate.artifact.manifest.kind: fate for _, fate in found.below}
         if "made/token_shards" not in fates:
             continue
@@ -121,8 +122,10 @@ def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact)
 def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Artifact) -> None:
     tokens = shards.manifest.identity.counts["tokens"]
 
-    assert preview(shards) == [{"licence": "cc0-1.0", "of the tokens": "100.00%", "tokens": f"{tokens:,}"}]
-    assert list(document_changes(shards, shards)) == []
+    assert preview(shards, SYSTEMS.kinds) == [
+        {"licence": "cc0-1.0", "of the tokens": "100.00%", "tokens": f"{tokens:,}"}
+    ]
+    assert list(document_changes(shards, shards, SYSTEMS.kinds)) == []
 
 
 def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
@@ -139,12 +142,12 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(shards: Artifact, 
     shutil.copytree(root, tmp_path / "moved")
     moved = tmp_path / "moved" / shards.folder.relative_to(root)
 
-    assert peek(open_rows(moved)).parts[0].text
+    assert peek(open_rows(moved, SYSTEMS.kinds)).parts[0].text
 
     (tmp_path / "moved" / "tokenizer.model").unlink()
     load_tokenizer.cache_clear()
     with pytest.raises(InputError, match="the tokenizer file can't be read"):
-        peek(open_rows(moved))
+        peek(open_rows(moved, SYSTEMS.kinds))
 
 
 def test_rows_that_are_not_those_of_the_text_are_an_error(shards: Artifact, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import KINDS
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
 RecipeOf = Callable[..., HealingRecipe]
@@ -43,7 +42,7 @@ def test_the_snapshot_is_called_by_its_own_name_and_the_rest_by_the_recipes_upst
 
     snapshot = f"pages_small_{REVISION}"
     assert targets[0].name == snapshot
-    assert [(one.kind.partition("/")[2], str(one.folder), one.export_as, one.name_key) for one in targets] == [
+    assert [(one.kind.name.partition("/")[2], str(one.folder), one.export_as, one.name_key) for one in targets] == [
         ("fineweb_edu_snapshot", f"corpora/pages_small/{REVISION}", f"{snapshot}.json", "snapshot.name"),
         ("healing_text_manifest", "selections/pages_v1", "pages_v1.json", "name"),
         ("megatron_split", "megatron/pages_v1/train", "pages_v1_train.json", "name"),
@@ -181,16 +180,16 @@ def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections
     recipe = healing_recipe(publish({"a.parquet": PAGES}))
     snapshot, selection, split, *_ = recipe.targets()
     build_snapshot(recipe, tmp_path)
-    KINDS[selection.kind].build(selection, Run(tmp_path, INLINE))
+    selection.kind.build(selection, Run(tmp_path, INLINE))
     (tmp_path / snapshot.folder).rename(tmp_path / "moved")
     build_snapshot(healing_recipe(recipe.snapshot.revision, {"amount": {"documents": 3}}), tmp_path)
 
     with pytest.raises(InputError, match=r"digest is sha256:.*, expected sha256:.*; it was replaced: run again"):
-        KINDS[split.kind].build(split, Run(tmp_path, INLINE))
+        split.kind.build(split, Run(tmp_path, INLINE))
 
 
 def test_a_snapshot_needs_a_hub(healing_recipe: RecipeOf, tmp_path: Path) -> None:
     target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
 
     with pytest.raises(ValueError, match="a snapshot is read from a hub, and the run has none"):
-        KINDS[target.kind].build(target, Run(tmp_path, INLINE))
+        target.kind.build(target, Run(tmp_path, INLINE))

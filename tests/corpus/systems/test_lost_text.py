@@ -28,6 +28,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact, read_check_r
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.systems.parallel_text import ParallelRecipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from resources.artifact_metadata import artifact_metadata
 
@@ -103,7 +104,7 @@ def test_a_packed_set_that_lost_a_source_is_failed_until_the_recipe_allows_it(tm
         if check.name.startswith("unknown_")
     ]
     assert (recorded.passed, recorded.blocking) == (False, False), "the record has the present limit"
-    metadata = artifact_metadata(packed, True)
+    metadata = artifact_metadata(packed, SYSTEMS.kinds, True)
     assert (metadata["unknown_fraction_zh"].value, metadata["unknown_fraction_en"].value) == (1.0, 0.0)
     folder = pack_recipe(tmp_path).target("stage_a/report").folder
     report = json.loads((tmp_path / folder / "report.json").read_bytes())

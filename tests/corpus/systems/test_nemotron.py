@@ -17,7 +17,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 
 def recipe_of(*datasets: dict[str, Any]) -> NemotronRecipe:
@@ -30,11 +30,11 @@ def dataset(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
-    recipe = read_recipe(SHIPPED)
+    recipe = SYSTEMS.read_recipe(SHIPPED)
 
     assert isinstance(recipe, NemotronRecipe)
     splits = [partition_key(dataset, split) for dataset, of_it in SPLITS.items() for split in of_it]
-    assert [target.partition for target in recipe.targets() if target.kind == "nemotron/inventory"] == splits
+    assert [target.partition for target in recipe.targets() if target.kind.name == "nemotron/inventory"] == splits
     assert splits[0] == "nemotron-math-v2/high_part00" and len(splits) == 13
     assert [name for name, _ in recipe.revisions()] == list(SPLITS) and len(SPLITS) == 6
 
@@ -67,7 +67,7 @@ def rows_of(**changes: Any) -> NemotronRecipe:
 
 
 def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
-    kinds = [target.kind for target in rows_of().targets()]
+    kinds = [target.kind.name for target in rows_of().targets()]
 
     assert kinds == ["nemotron/raw", "nemotron/normalized_shards", "nemotron/hf_layout"]
 
@@ -109,13 +109,13 @@ def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) 
 
 
 def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
-    shipped = read_recipe(SHIPPED)
+    shipped = SYSTEMS.read_recipe(SHIPPED)
     assert isinstance(shipped, NemotronRecipe)
 
     efforts = {
         target.partition: target.recipe["reasoning_effort"]
         for target in shipped.targets()
-        if target.kind == "nemotron/normalized_shards" and "math-v2/" in str(target.partition)
+        if target.kind.name == "nemotron/normalized_shards" and "math-v2/" in str(target.partition)
     }
 
     assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
@@ -164,7 +164,7 @@ def test_efforts_that_are_not_said_are_a_line_for_each_dataset_with_system_messa
     content["datasets"] = [dataset(domain="math", splits=["low", "high"], dataset=name) for name in datasets]
 
     assert len([*NemotronRecipe.from_mapping(content, "chats.yaml").warnings()]) == remarks
-    assert [*read_recipe(SHIPPED).warnings()] == []
+    assert [*SYSTEMS.read_recipe(SHIPPED).warnings()] == []
 
 
 def test_where_a_folder_lies_changes_no_artifact() -> None:
@@ -178,11 +178,11 @@ def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(t
     run = Run(tmp_path, RunSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
-        KINDS["nemotron/raw"].build(recipe.targets()[0], run)
+        SYSTEMS.kinds["nemotron/raw"].build(recipe.targets()[0], run)
 
 
 def test_shipped_recipes_name_commits_and_the_splits_of_parquet_files() -> None:
-    recipes = [read_recipe(path) for path in sorted(SHIPPED.parent.glob("*.yaml"))]
+    recipes = [SYSTEMS.read_recipe(path) for path in sorted(SHIPPED.parent.glob("*.yaml"))]
     unpinned = {dataset for recipe in recipes for dataset, revision in recipe.revisions() if revision == UNPINNED}
     files = [f"data/{name}.parquet" for name in ("high_part00", "high_part01", "high_part02", "medium", "low")]
 

@@ -15,8 +15,9 @@ from samples import some
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.source_row import SourceRow
-from pipeline_assets.build.rows.trace import follow_source, open_rows, trace_row
+from pipeline_assets.build.rows.trace import follow_source, trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -25,6 +26,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import plan_recipe
 from pipeline_assets.trust.rebuild import rebuild
 
@@ -102,18 +104,18 @@ def test_it_does_not_matter_where_the_files_lie_or_in_which_format(made: dict[st
 
 def test_it_is_built_again_bit_for_bit(made: dict[str, Artifact], files: HubFiles, root: Path) -> None:
     for artifact in some(made.values()):
-        assert rebuild(artifact.folder, Run(root, INLINE, files)).is_identical
+        assert rebuild(artifact.folder, Run(root, INLINE, files), SYSTEMS.kinds).is_identical
 
 
 def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], root: Path) -> None:
-    cache = open_rows(made["parallel_text/token_cache"].folder)
+    cache = open_rows(made["parallel_text/token_cache"].folder, SYSTEMS.kinds)
     [traced] = trace_row(cache, 7)
     [source] = traced.text.source.rows
     pair = read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs[7]
 
     assert isinstance(source, SourceRow) and source.dataset == DATASET
     assert (source.path, source.row) == (pair.file, pair.row)
-    [followed] = follow_source(Lineage(root), source)
+    [followed] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
     assert followed.part is not None and followed.part.id == pair.uid
     assert [fate.artifact.manifest.kind for _, fate in followed.below] == ["parallel_text/token_cache"]
 
@@ -122,7 +124,9 @@ def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Pa
     drawn = {(one.file, one.row) for one in read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs}
     file = "fr-en/train-0.parquet"
     number = next(row for row in range(90) if (file, row) not in drawn)
-    [followed] = follow_source(Lineage(root), SourceRow(DATASET, hub.commits()[DATASET], file, number))
+    [followed] = follow_source(
+        RowStores(SYSTEMS.kinds, Lineage(root)), SourceRow(DATASET, hub.commits()[DATASET], file, number)
+    )
 
     assert (followed.part, followed.fate.words) == (
         None,
@@ -133,7 +137,7 @@ def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Pa
 def test_the_plan_shows_what_is_fetched(hub: LoopbackHub, tmp_path: Path) -> None:
     run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint))
     plan = plan_recipe(artifact_statuses(tmp_path, of_hub(hub.commits()[DATASET]).targets()), run)
-    [sample] = [one for one in plan.artifacts if one.status.target.kind == "parallel_text/sample"]
+    [sample] = [one for one in plan.artifacts if one.status.target.kind.name == "parallel_text/sample"]
 
     served = (hub.folder / "datasets" / DATASET).glob("fr-en/*.parquet")
     assert sample.figures["bytes_fetched"].value == sum(file.stat().st_size for file in served)

@@ -12,8 +12,9 @@ import sentencepiece
 from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
+from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_row import format_place, read_record
-from pipeline_assets.build.rows.trace import open_rows, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document_shards import shard_rows
@@ -24,6 +25,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.trust.rebuild import rebuild
 
@@ -134,7 +136,11 @@ def test_a_tokenizer_comes_out_the_same_whatever_the_order_of_its_sources(
         recipe["tokenizer"]["sources"] = dict(reversed(recipe["tokenizer"]["sources"].items()))
 
     assert digests(build(recipe_with(tmp_path, hub.commits(), turned), tmp_path, files)) == digests(made)
-    again = rebuild(made["stage2/tokenizer"].folder, Run(made["stage2/tokenizer"].folder.parents[2], INLINE, files))
+    again = rebuild(
+        made["stage2/tokenizer"].folder,
+        Run(made["stage2/tokenizer"].folder.parents[2], INLINE, files),
+        SYSTEMS.kinds,
+    )
     assert again.is_identical
 
 
@@ -286,12 +292,12 @@ def test_code_here_carries_the_licence_of_its_repository_and_is_rebuilt(tmp_path
         "two/module.py": "unknown",
     }
     for artifact in made.values():
-        assert rebuild(artifact.folder, Run(tmp_path, INLINE)).is_identical
+        assert rebuild(artifact.folder, Run(tmp_path, INLINE), SYSTEMS.kinds).is_identical
 
 
 def test_the_record_of_a_drawn_line_is_its_own(made: dict[str, Artifact], root: Path, files: HubFiles) -> None:
     for source, place in (("web", "stage2/token_shards/web"), ("code", "stage2/token_shards/code")):
-        [traced, *_] = trace_row(open_rows(made[place].folder), 5)
+        [traced, *_] = trace_row(open_rows(made[place].folder, SYSTEMS.kinds), 5)
         row = traced.text.source.rows[0]
         record = json.loads(read_record(row, files))
 

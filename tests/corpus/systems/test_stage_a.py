@@ -27,7 +27,7 @@ from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
@@ -113,7 +113,7 @@ def refused_lines(root: Path, content: dict[str, Any]) -> list[tuple[str, str]]:
     path = root / "recipes" / "mixed.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump({"system": "stage_a", "name": "mixed"} | content, sort_keys=False))
-    found = refused(lambda: read_recipe(path, root))
+    found = refused(lambda: SYSTEMS.read_recipe(path, root))
     return [(line_of(error, root), error.what.partition(": did you")[0]) for error in found]
 
 
@@ -318,7 +318,7 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
 
     recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs)
 
-    assert [target.kind for target in recipe.targets()] == kinds
+    assert [target.kind.name for target in recipe.targets()] == kinds
 
 
 def test_a_recipe_that_ends_before_packing_has_folders_of_its_own_and_needs_no_tokenizer(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_recipe_that_ends_before_packing_has_folders_of_its_own_and_needs_no_t
     recipe = recipe_of(source, outputs={"up_to": "filtered"}, pack=pack)
 
     recipe.check_local_files(tmp_path)
-    folders = [target.folder for target in recipe_of(source).targets() if target.kind != "stage_a/report"]
+    folders = [target.folder for target in recipe_of(source).targets() if target.kind.name != "stage_a/report"]
     assert [target.folder for target in recipe.targets()] == folders
 
 
@@ -466,11 +466,11 @@ def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_hav
     wrong = local_source(tmp_path, "notes", []) | {"files": ["*.txt"]}
     (tmp_path / "sources/notes/other.txt").write_text("no rows")
     raw = recipe_of(wrong).targets()[0]
-    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
+    raw.kind.build(raw, Run(tmp_path, INLINE))
 
     right = recipe_of(local_source(tmp_path, "notes", [{"text": "A text of some words.", "key": "1"}])).targets()[0]
 
-    assert KINDS[right.kind].build(right, Run(tmp_path, INLINE)).manifest.identity.inputs[0]["name"] == "rows.jsonl"
+    assert right.kind.build(right, Run(tmp_path, INLINE)).manifest.identity.inputs[0]["name"] == "rows.jsonl"
 
 
 def test_a_folder_that_is_gone_is_asked_for_only_where_its_files_are_not_hashed_yet(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
     monkeypatch.setitem(sys.modules, "py7zr", None)
 
     with caplog.at_level(logging.INFO, "corpusmill"):
-        told = refusal(lambda: KINDS[raw.kind].build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
+        told = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
 
     assert told == (
         f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
@@ -532,12 +532,12 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
 def test_files_that_are_written_or_gone_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:
     section = local_source(tmp_path, "notes", ROWS)
     [raw, normalized, *_] = recipe_of(section).targets()
-    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
+    raw.kind.build(raw, Run(tmp_path, INLINE))
 
     local_source(tmp_path, "notes", ROWS[:3])
-    written = refusal(lambda: KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE)))
+    written = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
     Path(section["path"]).rename(tmp_path / "elsewhere")
-    gone = refusal(lambda: KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE)))
+    gone = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
 
     assert written == (
         f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed, the first is rows.jsonl "

@@ -16,7 +16,7 @@ from pipeline_assets.commands.corpora import decontaminated_target, given_corpor
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import DEDUPLICATED, StageARecipe
 
 RecipeOf = Callable[..., StageARecipe]
@@ -54,7 +54,7 @@ def test_it_is_made_of_filtered_sources_or_of_what_deduplication_left_and_the_re
 
     filtered = ["stage_a/filtered/notes", "stage_a/filtered/pages"]
     for one, corpora in ((alone, filtered), (after_dedup, ["stage_a/deduplicated"])):
-        by_step = {KINDS[target.kind].step: target for target in one.targets()}
+        by_step = {target.kind.step: target for target in one.targets()}
         evaluation, decontaminated, report = (by_step[step] for step in ("evaluation", "decontaminated", "report"))
         assert [str(target.folder) for target in (evaluation, decontaminated)] == [
             "stage_a/mixed/evaluation/quiz",
@@ -171,8 +171,8 @@ class TestGiven:
         folders = [built[role].folder for role in roles]
 
         target = self.target(folders, tmp_path)
-        KINDS["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
-        given = KINDS[target.kind].build(target, Run(tmp_path, INLINE))
+        SYSTEMS.kinds["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
+        given = target.kind.build(target, Run(tmp_path, INLINE))
 
         assert given.manifest.digest == built["stage_a/decontaminated"].manifest.digest
 

@@ -1,0 +1,50 @@
+"""Files of recipes that commands find by name: those of the data root, then those of the project."""
+
+import difflib
+from pathlib import Path
+
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
+from pipeline_assets.spine.shipped import shipped_path
+
+PROJECT_RECIPES = shipped_path("manifests/recipes")
+
+
+def recipe_paths(root: Path) -> dict[str, Path]:
+    """List the recipes that can be run by name in a data root, sorted; its own take precedence."""
+    folders = (PROJECT_RECIPES, root / "recipes")
+    return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
+
+
+def recipe_path(name: str, root: Path) -> Path:
+    """Return the file of a recipe.
+
+    Args:
+        name: path of the file, or name of a recipe of the data root or the project.
+
+    Raises:
+        UsageError: No recipe has this name; the message suggests the nearest one.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return Path(name)
+    known = recipe_paths(root)
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        fix = f"did you mean {nearest[0]}? With" if nearest else f"there are {', '.join(known)}; with"
+        raise UsageError("there is no such recipe", name, f"{fix} --data those of another data root are found")
+    check_file_name(known[name])
+    return known[name]
+
+
+def check_file_name(path: Path) -> dict[str, object]:
+    """Return the values of a recipe that commands find by file name, which must be its `name`.
+
+    Raises:
+        UsageError: The names differ; or as `read_yaml`.
+    """
+    values = read_yaml(path)
+    name = values.get("name")
+    if isinstance(name, str) and name.lower() != path.stem:
+        fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
+        raise UsageError(f"the file is {path.stem}, its `name` is {name}", locate_key(path, ["name"]), fix)
+    return values

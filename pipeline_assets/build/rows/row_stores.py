@@ -1,0 +1,94 @@
+"""Row stores of sealed artifacts, opened by the kinds that their manifests name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.build.kind import Kinds
+from pipeline_assets.build.rows.store import Row, RowStore
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import REBUILD
+from pipeline_assets.spine.lineage import Lineage, find_data_root
+
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True)
+class RowStores:
+    """Row stores of the artifacts in one data root."""
+
+    kinds: Kinds
+    lineage: Lineage
+
+    def for_artifact(self, artifact: Artifact) -> RowStore | None:
+        """Return the rows of an artifact; None if its kind has none or is unknown."""
+        kind = self.kinds.get(artifact.manifest.kind)
+        return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
+
+
+def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
+    """Return the rows of an artifact; None if its kind has none or is unknown.
+
+    Args:
+        lineage: by default, that of the data root that contains the artifact.
+    """
+    folder = artifact.folder.absolute()
+    return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
+
+
+def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> RowStore:
+    """Open the rows of the artifact in a folder.
+
+    Args:
+        lineage: by default, that of the data root that contains the folder.
+
+    Raises:
+        UsageError: The artifact has no rows; the message names its members, if they have some.
+        InputError: The folder has no artifact.
+    """
+    artifact = open_artifact(folder)
+    store = row_store_for(artifact, kinds, lineage)
+    if store is not None:
+        return store
+    members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
+    if members:
+        raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
+    fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
+    raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
+
+
+def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
+    """Return a row by its number, or the row that holds a token; the first by default.
+
+    Raises:
+        UsageError: The number is out of range, or a token is requested from rows of text.
+        InputError: A file is damaged, or the tokenizer's file is missing.
+    """
+    return store.row_at(row or 0 if token is None else store.row_of_token(token))
+
+
+def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
+    """Return the preview that an artifact's kind defines; else the ids, sizes and beginnings of its first rows.
+
+    Raises:
+        InputError: A file is damaged.
+    """
+    kind = kinds[artifact.manifest.kind]
+    if kind.preview is not None:
+        try:
+            return kind.preview(artifact)
+        except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
+            raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
+    store = row_store_for(artifact, kinds)
+    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
+
+
+def _short(store: RowStore, number: int) -> dict[str, str]:
+    [part] = store.row_at(number).parts
+    size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
+    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
+    line = " ".join(store.beginning(part.text).split())
+    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    key = "id" if store.labels.has == "texts" else "doc_id"
+    return {key: part.id, **size, **figures, store.labels.beginning: shown}

@@ -1,0 +1,109 @@
+"""Systems: the pages that define recipes and kinds of artifacts."""
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from pipeline_assets.build.kind import Kind, Kinds
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import check_file_name, recipe_paths
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.recipe_yaml import read_yaml
+
+
+class Systems:
+    """Systems by name.
+
+    The name is `system` in a recipe, and the first part of the names of kinds and of asset keys. The page is a module
+    with `RECIPE`, the class of the system's recipes, and `KINDS`, its kinds of artifacts. It is imported when one of
+    them is requested.
+
+    Attributes:
+        pages: names of modules by system.
+        kinds: kinds of all systems by name.
+    """
+
+    def __init__(self, pages: Mapping[str, str]) -> None:
+        self.pages: dict[str, str] = {}
+        self.kinds: Kinds = _KindsByName(self)
+        for name, page in pages.items():
+            self.add(name, page)
+
+    def add(self, name: str, page: str) -> None:
+        """Add a system, before any of its recipes or artifacts is read.
+
+        Args:
+            name: also the folder of its artifacts in a data root.
+            page: name of the module that describes it.
+        """
+        self.pages[name] = page
+        AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
+
+    def page(self, system: str) -> ModuleType:
+        """Return the module of a system, imported on first use."""
+        return importlib.import_module(self.pages[system])
+
+    def label_names(self, kind: str) -> tuple[str, ...]:
+        """Return the names of the labels that artifacts of a kind have; empty for an unknown kind."""
+        return self.kinds[kind].labels if kind in self.kinds else ()
+
+    def recipe_class(self, system: str) -> type[Recipe]:
+        """Return the class of a system's recipes."""
+        recipe: type[Recipe] = self.page(system).RECIPE
+        return recipe
+
+    def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
+        """Read the recipe in a file, of the class that its `system` names.
+
+        Args:
+            root: data root in which it will be built and whose folders it may name; None checks no folder.
+
+        Raises:
+            UsageError: The file or the system is unknown, or the recipe is invalid.
+        """
+        return self.parse_recipe(read_yaml(path), path, root)
+
+    def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
+        """Return the recipe with the values of a file; arguments and errors as in `read_recipe`."""
+        system = values.get("system")
+        if not isinstance(system, str) or system not in self.pages:
+            raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(self.pages)}")
+        return self.recipe_class(system).from_file_values(values, path, root)
+
+    def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
+        """Read all recipes that can be run by name in a data root; return also the errors of invalid ones."""
+        recipes: list[Recipe] = []
+        errors: list[InputError] = []
+        for path in recipe_paths(root).values():
+            try:
+                recipes.append(self.parse_recipe(check_file_name(path), path))
+            except InputError as error:
+                errors.append(error)
+        return recipes, errors
+
+
+class _KindsByName(Mapping[str, Kind]):
+    """Kinds of all systems by name; a lookup imports only the page of the kind's system."""
+
+    def __init__(self, systems: Systems) -> None:
+        self._systems = systems
+
+    def __getitem__(self, name: str) -> Kind:
+        system = name.partition("/")[0]
+        if system in self._systems.pages:
+            for kind in self._kinds(system):
+                if kind.name == name:
+                    return kind
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (kind.name for system in self._systems.pages for kind in self._kinds(system))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _kinds(self, system: str) -> Sequence[Kind]:
+        kinds: Sequence[Kind] = self._systems.page(system).KINDS
+        return kinds
