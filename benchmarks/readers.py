@@ -73,7 +73,7 @@ def local(path: Path) -> Iterator[str]:
 
 
 def wikipedia(path: Path) -> Iterator[str]:
-    from pipeline_assets.corpus.readers.source_folder import byte_value_ranges, list_files
+    from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
     from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 
     recipe = WikipediaRecipe(
@@ -86,7 +86,7 @@ def wikipedia(path: Path) -> Iterator[str]:
         title="none",
     )
     for file in list_files(path.parent, recipe.files):
-        for piece in byte_value_ranges(file, SHARD_BYTES):
+        for piece in split_byte_ranges(file, SHARD_BYTES):
             yield from (row.text for row in read_wikipedia(piece, recipe) if isinstance(row, Document))
 
 

@@ -95,7 +95,7 @@ def _folder(folder: SourceFolder, root: Path) -> External:
     path = path.relative_to(root) if path.is_relative_to(root) else path
 
     def look(root: Path, hub: HubFiles) -> dict[str, Any]:
-        files = folder.below(root).files()
+        files = folder.resolve_path(root).files()
         listing = [(one.name, one.bytes, modified) for one, modified in zip(files, modified_ns(files), strict=True)]
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         return {"files": len(files), "bytes": sum(one.bytes for one in files), "listing sha256": digest}

@@ -205,7 +205,7 @@ def test_pin_asks_for_the_branch_that_the_recipe_names(
     result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 2
-    assert "it has no revision next" in only_line(result)
+    assert "revision next not found" in only_line(result)
 
 
 def test_pin_prints_the_commit_of_a_model(corpusmill: Corpusmill, tmp_path: Path) -> None:

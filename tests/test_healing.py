@@ -249,7 +249,7 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
     with FaultyHub(demo_root / demo.HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         hub.inject(Fault(FaultKind.FORBIDDEN))
-        with pytest.raises(dg.Failure, match="may not read it"):
+        with pytest.raises(dg.Failure, match="no read access"):
             run(NAME, "fineweb_edu_snapshot")
         hub.inject(Fault(FaultKind.BUSY))
         once = run(NAME, "fineweb_edu_snapshot")

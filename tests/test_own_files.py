@@ -73,7 +73,7 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
         f"  corpusmill run mine --data {tmp_path}\n",
     )
     assert made.stderr == (
-        f"not read in {mixed}: .pdf\nnot read in {mixed}: package.json (its objects are spread over lines)\n"
+        f"not read in {mixed}: .pdf\nnot read in {mixed}: package.json (JSON objects are spread over several lines)\n"
     )
     written = path.read_text()
     one, other = yaml.safe_load(written)["sources"]

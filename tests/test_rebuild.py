@@ -142,8 +142,8 @@ def test_a_source_elsewhere_that_moved_is_one_line_and_a_link_is_enough(
 
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-2:] == [
-        f"corpusmill: {sources}: the folder that its files were read from is gone; "
-        "give it back, or leave a link there to where it is now, or correct the source's path",
+        f"corpusmill: {sources}: the source folder no longer exists; "
+        "restore it, create a link to its new path, or correct the source's path",
         f"to go on: corpusmill rebuild {normalized}",
     ]
     assert rebuilt.returncode == 0, rebuilt.stderr

@@ -89,7 +89,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert not failed.success
     [event] = failed.get_step_failure_events()
     said = event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
-    assert CODE in said and "no such dataset" in said and "\n" not in said
+    assert CODE in said and "dataset not found" in said and "\n" not in said
     third = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
     assert dict(third.revisions())[CODE] == pins[CODE] and dict(third.revisions())[WEB] != pins[WEB]
     assert third.target("stage2/token_shards", "web").is_up_to_date(tmp_path)

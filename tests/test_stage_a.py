@@ -161,6 +161,6 @@ def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(not
 
     assert refused.value.where == str(source)
     assert refused.value.fix == (
-        "its bytes changed since they were hashed: give them back, or touch the file and run the recipe again"
+        "the file changed after it was hashed: restore it, or touch it and run the recipe again"
     )
     assert not step(notes_root, "normalized", "notes").exists()

@@ -16,7 +16,7 @@ from forged import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
 
-from pipeline_assets.build.pins.raw_pin import CHANGED
+from pipeline_assets.build.pins.files_check import CHANGED_FIX
 
 PROJECT = Path(__file__).parents[1]
 SET = Path("megatron", "healing_text_v1")
@@ -88,7 +88,7 @@ def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(
 
     assert rest.returncode == 1
     assert f"{shard}: sha256 is " in rest.stdout
-    assert "; delete it; it is fetched again when it is needed" in rest.stdout
+    assert "; delete it; it is fetched again when needed" in rest.stdout
 
 
 def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Corpusmill, root: Path) -> None:
@@ -200,7 +200,7 @@ def grow(path: Path) -> None:
     ("change", "words"),
     [
         (flip, "sha256 is {sha256}, the manifest lists "),
-        (Path.unlink, "the file is gone"),
+        (Path.unlink, "file not found"),
         (grow, "has {grown:,} bytes, the manifest lists {size:,}"),
     ],
     ids=["other bytes", "gone", "grown"],
@@ -219,7 +219,7 @@ def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intac
     lines = result.stdout.splitlines()
     assert (result.returncode, found["verdict"]) == (1, "source changed")
     assert lines[0].startswith(f"{path}: {words.format(sha256=sha256, size=size, grown=size + 1)}")
-    assert lines[0].endswith(f"; {CHANGED}")
+    assert lines[0].endswith(f"; {CHANGED_FIX}")
     assert [line.split()[0] for line in lines[1:4]] == ["intact"] * 3
     assert line_of(result, "source files: ").endswith(" bytes, all hashed), 1 changed; not here: 0 files")
     assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files are as they were sealed, ")

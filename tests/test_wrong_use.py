@@ -17,7 +17,7 @@ from pipeline_assets.cli import REMOVED
 from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
-from pipeline_assets.corpus.readers.column_recipe import another_column
+from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -65,8 +65,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("status --data none", 2, NO_FOLDER),
         ("manifests export --data empty --to out", 2, "no manifest was built here"),
         ("tokenizer check none", 2, "there is no such file"),
-        ("pin any/thing", 1, "can't be reached"),
-        ("stage-a hf-stream --source any/thing --out-dir d", 1, "can't be reached"),
+        ("pin any/thing", 1, "cannot be reached"),
+        ("stage-a hf-stream --source any/thing --out-dir d", 1, "cannot be reached"),
         (
             "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",
             2,
@@ -127,8 +127,8 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "recipes --schema x",
             "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2, parallel_text",
         ),
-        ("pin fineweb-edu", "fineweb-edu: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"),
-        ("pin a/b/c --model", "a/b/c: this is no model; write owner/name, such as unsloth/gpt-oss-120b"),
+        ("pin fineweb-edu", "fineweb-edu: not a dataset name; write owner/name, such as HuggingFaceFW/fineweb-edu"),
+        ("pin a/b/c --model", "a/b/c: not a model name; write owner/name, such as unsloth/gpt-oss-120b"),
         (
             "pin gpt2 --model --recipe healing_text_v1",
             "--recipe: no recipe is pinned to a model; leave it out, and write there what is printed",
@@ -189,7 +189,7 @@ def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(
         result = corpusmill("run", recipe_in({}), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
 
     assert result.returncode == 1
-    assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept its terms on ")
+    assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept the terms on ")
     assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ")
 
 
@@ -271,7 +271,7 @@ def section_error(content: dict[str, object]) -> UsageError:
             "first; correct the value",
         ),
         (
-            UsageError("no column `x`", "a.parquet", another_column("text")),
+            UsageError("no column `x`", "a.parquet", column_fix("text")),
             "a.parquet: no column `x`; set --text-column to the column that holds the text",
             "a.parquet: no column `x`; set `columns.text` in the recipe to the column that holds the text",
         ),

@@ -58,7 +58,7 @@ def say_loudly(shard: TextShard, window: Window, folder: StagingView) -> Receipt
 def _build_loud(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     assert isinstance(raw.external_inputs, SourceFolder)
-    files = selected_files(raw.external_inputs.below(job.run.root), pin.manifest)
+    files = selected_files(raw.external_inputs.resolve_path(job.run.root), pin.manifest)
     shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
     receipts = list(run_stage("loud", say_loudly, shards, job.staging, job.run.settings))
     counts = {"ledger": Ledger.from_counts(total_counts(receipts)).to_json()}

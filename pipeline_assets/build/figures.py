@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.readers.listing import Planned, figures_of_inputs
+from pipeline_assets.corpus.readers.listing import Planned, input_figures
 from pipeline_assets.spine.manifest import Manifest, total
 
 
@@ -23,7 +23,7 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
     found = {
         "bytes_fetched": provenance.get("bytes_fetched"),
-        "bytes_read": figures_of_inputs(manifest.identity.inputs).get("bytes_read"),
+        "bytes_read": input_figures(manifest.identity.inputs).get("bytes_read"),
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,

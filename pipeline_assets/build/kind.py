@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_assets.build.checks import FILES, Check
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import ExternalInputs, Target
-from pipeline_assets.corpus.readers.listing import Inputs, Listing, Planned, figures_of_inputs
+from pipeline_assets.corpus.readers.listing import Inputs, Listing, Planned, input_figures
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -227,6 +227,6 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
     """Figures that are known before a build, by the listed files that an artifact is made from and by its recipe."""
-    read, tokens = figures_of_inputs(() if target.upstream else listed), target.kind.tokens(target.recipe)
+    read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

@@ -106,8 +106,8 @@ def hub_source(
     if not configs and config != "default":
         what = f"config {config!r} can't be found: its card lists none"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
-    chosen = hub_configs.config_named(configs, config, where) if configs else None
-    patterns, meant = hub_configs.files_of_split(chosen, split, [file.path for file in listing], where)
+    chosen = hub_configs.find_config(configs, config, where) if configs else None
+    patterns, meant = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
     if not meant:
         folder = None if chosen is None else chosen.folder
         none = (
@@ -124,7 +124,7 @@ def hub_source(
         by_recipe = "write a recipe with `columns` that names the one with the text"
         fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the one with the text")
         raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
-    licence = hub_configs.metadata_of_card(hub_configs.read_card(hub, dataset, commit), where).get("license")
+    licence = hub_configs.parse_card_metadata(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
         "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.build.pins.split_pin import splits_of_folder, splits_on_hub
+from pipeline_assets.build.pins.split_pin import find_folder_splits, find_hub_splits
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -123,7 +123,7 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
-        there = list(splits_on_hub(hub, section["dataset"], revision))
+        there = list(find_hub_splits(hub, section["dataset"], revision))
     except InputError as error:
         if not _spares_others(error):
             raise
@@ -189,7 +189,7 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
     repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)
     path = Path(section["path"]) if "path" in section else None
-    there = list(splits_on_hub(hub, repo, section["revision"]) if path is None else splits_of_folder(path))
+    there = list(find_hub_splits(hub, repo, section["revision"]) if path is None else find_folder_splits(path))
     if not there:
         raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
     unknown = next((split for split in splits if split not in there), None)

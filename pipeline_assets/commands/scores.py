@@ -62,7 +62,7 @@ def score(
     models += [] if against is None else [_model(against, "--against", None, run)]
     for one in models:
         if "path" in one:
-            ModelFolder(Path(one["path"])).chosen()  # refuses the second before all is scored by the first
+            ModelFolder(Path(one["path"])).choose_files()  # refuses the second before all is scored by the first
     names = [Path(one.get("path") or one["name"]).name for one in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
-from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
+from pipeline_assets.corpus.readers.hub_configs import matching_configs, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_host
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -58,7 +58,7 @@ def hf_configs(
     configs = read_configs(hub, repo, commit)
     if not configs:
         raise UsageError("its card lists no configs", f"{repo}@{commit}", "name its files in a recipe")
-    found = configs if lang is None and script is None else matching(configs, lang, script)
+    found = configs if lang is None and script is None else matching_configs(configs, lang, script)
     if contains is not None:
         found = [config for config in found if contains.lower() in config.name.lower()]
         trapped = [config.name for config in found if config.language != contains.lower()]

@@ -18,7 +18,7 @@ from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.pins.raw_pin import SourceFolderCheck
+    from pipeline_assets.build.pins.files_check import SourceFolderCheck
     from pipeline_assets.trust.result import Verification
 
 _SHOWN_FINDINGS = 50

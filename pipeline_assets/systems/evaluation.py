@@ -56,5 +56,5 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
 def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, root: Path) -> recipe.EvaluationSet:
     assert isinstance(source.external_inputs, SourceFolder)
     return recipe.EvaluationSet(
-        section, open_artifact(root / source.folder).manifest, source.external_inputs.below(root)
+        section, open_artifact(root / source.folder).manifest, source.external_inputs.resolve_path(root)
     )

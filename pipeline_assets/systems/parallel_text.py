@@ -27,7 +27,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, input_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder, open_pinned_files
 from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -77,15 +77,15 @@ class ParallelRecipe(Recipe):
 
 def _pin(target: Target, run: Run) -> BuildResult:
     if isinstance(target.external_inputs, SourceFolder):
-        return raw_pin.pin_of_folder(target.external_inputs, run.root, run.settings)
+        return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
     recipe = target.recipe
-    return raw_pin.pin_of_hub(recipe["dataset"], recipe["revision"], _intended_use(target, run), {})
+    return raw_pin.pin_hub_files(recipe["dataset"], recipe["revision"], _intended_use(target, run), {})
 
 
 def _intended_use(target: Target, run: Run) -> list[HubFile]:
     """Return the files of a hub that the patterns match; refuse a pattern without a file."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
-    raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
+    raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
     found = set[HubFile]()
     for pattern in recipe["files"]:
@@ -100,7 +100,7 @@ def _intended_use(target: Target, run: Run) -> list[HubFile]:
 
 def _list(target: Target, run: Run) -> Listing:
     if isinstance(target.external_inputs, SourceFolder):
-        return Listing.from_files(target.external_inputs.below(run.root).files())
+        return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
     return Listing(tuple(_pin(target, run).external_inputs))
 
 
@@ -124,7 +124,9 @@ def _sample(job: Job) -> BuildResult:
     patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
         if isinstance(listed.external_inputs, SourceFolder):
-            here = reading.enter_context(files_while_read(listed.external_inputs.below(run.root).path, pin.manifest))
+            here = reading.enter_context(
+                open_pinned_files(listed.external_inputs.resolve_path(run.root).path, pin.manifest)
+            )
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:

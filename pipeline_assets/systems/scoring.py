@@ -138,10 +138,10 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 def _list_pools(target: Target, run: Run) -> Listing:
     """What the first scores fetch: the model, and pools of a hub."""
-    pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing or {})
+    pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
-        missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
-    return Listing(missing=missing)
+        missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing_bytes or {}
+    return Listing(missing_bytes=missing)
 
 
 NLL_SCORES = Kind(

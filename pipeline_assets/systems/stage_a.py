@@ -215,7 +215,7 @@ def normalise(job: Job) -> BuildResult:
         made = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
         assert isinstance(listed.external_inputs, SourceFolder)
-        folder = listed.external_inputs.below(run.root)
+        folder = listed.external_inputs.resolve_path(run.root)
         made = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
     return converted.finish_source(job.staging, made, source.max_reject_fraction, run.settings)
 

@@ -131,8 +131,8 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
     list_files = target.kind.listing
     listing = Listing() if list_files is None else list_files(target, run)
     figures = planned_figures(target, listing.inputs)
-    if listing.missing is not None:
-        more = {name: count for name, count in listing.missing.items() if name not in missing}
+    if listing.missing_bytes is not None:
+        more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more
         figures["bytes_fetched"] = Planned(sum(more.values()), "less what the cache has")
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs))

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pipeline_assets.build.pins.raw_pin import CHANGED, FIX, HubCacheCheck, SourceFolderCheck
+from pipeline_assets.build.pins.files_check import CACHE_FIX, CHANGED_FIX, HubCacheCheck, SourceFolderCheck
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import seeded_rank
@@ -114,7 +114,7 @@ class Verification:
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Tasks that are done, in any order; what is wrong becomes findings."""
         self._complaints |= {id(task): complaint for task, complaint in results}
-        for part, cure in zip(self.parts, ("", f"; {FIX}", f"; {CHANGED}"), strict=True):
+        for part, cure in zip(self.parts, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             wrong = [
                 Finding(task.paths[0], complaint + cure, task.owner)
                 for task in part

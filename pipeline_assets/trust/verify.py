@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline_assets.build.pins.raw_pin import check_hub_cache, check_source_folders
+from pipeline_assets.build.pins.files_check import check_hub_cache, check_source_folders
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, scan_folder

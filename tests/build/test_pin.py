@@ -111,7 +111,7 @@ def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
     path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
 
     assert revision_in(path, FINEWEB, SYSTEMS) == "main"
-    with pytest.raises(UsageError, match="a revision is a commit of 40 hex digits, since a branch moves"):
+    with pytest.raises(UsageError, match="a revision must be a commit of 40 hex digits, because branches move"):
         SYSTEMS.read_recipe(path)
 
 

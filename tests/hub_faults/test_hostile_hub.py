@@ -37,25 +37,25 @@ def of_lfs(oid: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        (of_lfs("x/../../../d"), "'sha256:x/../../../d' is no hash"),
-        (of_lfs("A" * 64), f"'sha256:{'A' * 64}' is no hash"),
-        (of_lfs("0" * 63), f"'sha256:{'0' * 63}' is no hash"),
-        (of_lfs(SHA256 + "\n"), f"'sha256:{SHA256}\\n' is no hash"),
-        (entry(oid=SHA256), f"'git-sha1:{SHA256}' is no hash"),
-        (entry(oid=f"{OID}/../d"), f"'git-sha1:{OID}/../d' is no hash"),
-        (entry(path="/etc/passwd"), "'/etc/passwd' is no path of a repo"),
-        (entry(path="data/../../d"), "'data/../../d' is no path of a repo"),
-        (entry(path="./d"), "'./d' is no path of a repo"),
-        (entry(path="data//d"), "'data//d' is no path of a repo"),
-        (entry(path=""), "'' is no path of a repo"),
-        (entry(path="a\0b"), r"'a\x00b' is no path of a repo"),
-        (entry(path="a\nb"), r"'a\nb' is no path of a repo"),
-        (entry(path="..\\d"), r"'..\\d' is no path of a repo"),
-        (entry(path="\ud800"), r"'\ud800' is no path of a repo"),
-        (entry(size=-1), "-1 is no size"),
-        (entry(size=1 << 63), "9223372036854775808 is no size"),
-        (entry(size=True), "True is no size"),
-        (entry(size=1.0), "1.0 is no size"),
+        (of_lfs("x/../../../d"), "'sha256:x/../../../d' is not a file hash"),
+        (of_lfs("A" * 64), f"'sha256:{'A' * 64}' is not a file hash"),
+        (of_lfs("0" * 63), f"'sha256:{'0' * 63}' is not a file hash"),
+        (of_lfs(SHA256 + "\n"), f"'sha256:{SHA256}\\n' is not a file hash"),
+        (entry(oid=SHA256), f"'git-sha1:{SHA256}' is not a file hash"),
+        (entry(oid=f"{OID}/../d"), f"'git-sha1:{OID}/../d' is not a file hash"),
+        (entry(path="/etc/passwd"), "'/etc/passwd' is not a path in a repository"),
+        (entry(path="data/../../d"), "'data/../../d' is not a path in a repository"),
+        (entry(path="./d"), "'./d' is not a path in a repository"),
+        (entry(path="data//d"), "'data//d' is not a path in a repository"),
+        (entry(path=""), "'' is not a path in a repository"),
+        (entry(path="a\0b"), r"'a\x00b' is not a path in a repository"),
+        (entry(path="a\nb"), r"'a\nb' is not a path in a repository"),
+        (entry(path="..\\d"), r"'..\\d' is not a path in a repository"),
+        (entry(path="\ud800"), r"'\ud800' is not a path in a repository"),
+        (entry(size=-1), "-1 is not a file size"),
+        (entry(size=1 << 63), "9223372036854775808 is not a file size"),
+        (entry(size=True), "True is not a file size"),
+        (entry(size=1.0), "1.0 is not a file size"),
     ],
 )
 def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothing(
@@ -64,8 +64,8 @@ def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothi
     proxied.first = [json_answer([entry(path="good"), listed])] * 2
 
     assert refusal(lambda: proxied_files.list_files(DATASET, OID)) == (
-        f"maker/pages on {proxied.endpoint}: the answer for revision {OID} can't be read (ValueError: {said}); "
-        "run the same command later; if it persists, check what answers at HF_ENDPOINT"
+        f"maker/pages on {proxied.endpoint}: the response for revision {OID} cannot be parsed (ValueError: {said}); "
+        "run the same command later; if the error persists, check the server at HF_ENDPOINT"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -74,7 +74,7 @@ def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothi
 def test_what_is_no_hash_never_becomes_a_folder(tmp_path: Path, digest: str) -> None:
     line = refusal(lambda: HubFiles(tmp_path / "cache").fetch(DATASET, OID, HubFile("d", 1, digest)))
 
-    assert line == f"maker/pages: {digest!r} is no hash of a file; list the files at their commit again"
+    assert line == f"maker/pages: {digest!r} is not a file hash; list the files at their commit again"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +85,7 @@ def test_what_is_no_dataset_never_becomes_a_folder(tmp_path: Path, name: str) ->
     if name == "../..":  # in one folder's name these are dots like others
         assert files.listing_path(name, OID).is_relative_to(files.cache)
     else:
-        with pytest.raises(UsageError, match="this is no dataset"):
+        with pytest.raises(UsageError, match="not a dataset name"):
             files.listing_path(name, OID)
 
 
@@ -106,7 +106,7 @@ def test_what_can_not_be_read_is_told_in_one_short_line(
 
     line = refusal(lambda: proxied_files.list_files(DATASET, OID))
 
-    assert f"the answer for revision {OID} can't be read ({said}" in line
+    assert f"the response for revision {OID} cannot be parsed ({said}" in line
     assert len(line) < 600
     assert line.isprintable()
 
@@ -115,7 +115,7 @@ def test_what_can_not_be_read_is_told_in_one_short_line(
     ("kind", "said"),
     [
         (FaultKind.LINK_LOOP, "'data' is listed twice"),
-        (FaultKind.LINK_AWAY, "its next page is of another origin, http://elsewhere.invalid"),
+        (FaultKind.LINK_AWAY, "the next page has another origin, http://elsewhere.invalid"),
     ],
 )
 def test_a_next_page_that_leads_in_a_circle_or_away_is_refused(
@@ -128,7 +128,7 @@ def test_a_next_page_that_leads_in_a_circle_or_away_is_refused(
 
     healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
-    assert f"can't be read (ValueError: {said}); run the same command later" in str(struck.error)
+    assert f"cannot be parsed (ValueError: {said}); run the same command later" in str(struck.error)
     assert requests == (8 if kind is FaultKind.LINK_LOOP else 4)  # four tries
     assert healed.result == undisturbed["row group GET"].result
 
@@ -154,14 +154,14 @@ def test_a_listing_that_goes_on_for_ever_ends_at_more_files_than_any_repo_has(
         HubFiles(tmp_path / "cache", paging.endpoint, tries=2, wait_s=0.01).list_files(DATASET, OID)
 
     assert str(error.value) == (
-        f"maker/pages@{OID} on {paging.endpoint}: the listing goes on after 100 files and folders; "
+        f"maker/pages@{OID} on {paging.endpoint}: the listing has more than 100 files and folders; "
         "check what answers at HF_ENDPOINT"
     )
     assert paging.pages == 11
 
 
 def test_empty_pages_that_go_on_for_ever_end_at_the_first(hub: FaultyHub, tmp_path: Path) -> None:
-    with PagingHub(hub.folder) as paging, pytest.raises(InputError, match="an empty page names a next one"):
+    with PagingHub(hub.folder) as paging, pytest.raises(InputError, match="an empty page has a next page"):
         paging.entries_a_page = 0
         HubFiles(tmp_path / "cache", paging.endpoint, tries=2, wait_s=0.01).list_files(DATASET, OID)
 
@@ -177,7 +177,7 @@ def test_of_an_endless_body_no_more_is_taken_than_was_asked_for_and_nothing_is_k
     before = files.traffic.bytes
     hub.inject(Fault(FaultKind.ENDLESS, GET, ALWAYS))
 
-    with pytest.raises(InputError, match="the answer must have at most"):
+    with pytest.raises(InputError, match="the response is longer than"):
         files.fetch(DATASET, commit, file, 0, size or file.size)
 
     assert files.traffic.bytes - before <= (size or file.size) + (1 << 16)  # a block of what came
@@ -193,7 +193,7 @@ def test_of_the_body_of_a_refusal_little_is_read(
     commit = proxied_files.resolve(DATASET)
 
     assert commit == proxied.commits()[DATASET]
-    assert "maker/pages: HTTP 503; try 2 of 2 in 0.0 s" in caplog.messages
+    assert "maker/pages: HTTP 503; attempt 2 of 2 in 0.0 s" in caplog.messages
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
@@ -202,14 +202,14 @@ def test_a_body_that_comes_compressed_though_nobody_asked_for_that_is_refused(
 ) -> None:
     proxied.first = [Answer(200, {"Content-Encoding": encoding}, b"[]", 0, 2)] * 2
 
-    with pytest.raises(InputError, match="the answer is compressed, which was not requested"):
+    with pytest.raises(InputError, match="the response is compressed, which was not requested"):
         proxied_files.resolve(DATASET)
 
 
 def test_a_refusal_that_comes_compressed_is_told_by_its_status(proxied: ProxiedHub, proxied_files: HubFiles) -> None:
     proxied.first = [Answer(404, {"Content-Encoding": "gzip"}, b"no gzip", 0, 7)]
 
-    with pytest.raises(InputError, match="there is no such dataset, or it is private"):
+    with pytest.raises(InputError, match="dataset not found or private"):
         proxied_files.resolve(DATASET)
 
 
@@ -217,7 +217,7 @@ def test_a_file_that_is_always_elsewhere_is_one_line(proxied: ProxiedHub) -> Non
     client = HubFiles(Path("unused"), proxied.endpoint).client()
     proxied.first = [Answer(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
 
-    with pytest.raises(MalformedResponse, match="it redirects more than 5 times"):
+    with pytest.raises(MalformedResponse, match="more than 5 redirects"):
         client.locate(f"{proxied.endpoint}/there")
 
 
@@ -231,7 +231,7 @@ def test_a_redirect_to_nowhere_is_one_line(proxied: ProxiedHub, proxied_files: H
     with pytest.raises(InputError) as error:
         proxied_files.resolve(DATASET)
 
-    assert "can't be re" in error.value.what  # read, reached
+    assert "cannot be re" in error.value.what  # read, reached
     assert len(proxied.first) >= 8  # six requests a try
 
 
@@ -252,7 +252,7 @@ def test_an_answer_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Pa
     hub.inject(Fault(kind, LISTING, ALWAYS))
     files = HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01, progress_s=0.1)
 
-    with pytest.raises(InputError, match=r"can't be reached \(ReadTimeout: \d+ bytes in 0 s\)"):
+    with pytest.raises(InputError, match=r"cannot be reached \(ReadTimeout: \d+ bytes in 0 s\)"):
         files.list_files(DATASET, hub.commits()[DATASET])
 
 
@@ -314,7 +314,7 @@ def test_a_token_does_not_follow_a_next_page_to_another_origin(
     link = {"Link": f'<{elsewhere.endpoint}/api/datasets/{DATASET}/tree/{OID}>; rel="next"'}
     proxied.first = [json_answer([entry()], headers=link)]
 
-    with pytest.raises(InputError, match="its next page is of another origin"):
+    with pytest.raises(InputError, match="the next page has another origin"):
         files.list_files(DATASET, OID)
 
     assert elsewhere.shown == set()
@@ -337,6 +337,6 @@ def test_an_address_that_is_none_is_refused_and_a_password_in_it_not_shown(
     tmp_path: Path, endpoint: str, shown: str
 ) -> None:
     assert refusal(lambda: HubFiles(tmp_path / "cache", endpoint).resolve(DATASET), UsageError) == (
-        f"HF_ENDPOINT: the hub's address is {shown!r}; "
-        "write it as http://HOST or https://HOST, without a user, or unset it"
+        f"HF_ENDPOINT: the URL must be http://HOST or https://HOST without a user, got {shown!r}; "
+        "correct or unset the variable"
     )

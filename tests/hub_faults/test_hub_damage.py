@@ -25,7 +25,7 @@ def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
     healed = read(hub, EVERYTHING, tmp_path / "cache", tmp_path / "data")
 
     assert damaged.error is not None
-    assert damaged.error.what.startswith("downloaded bytes don't hash to sha256:")
+    assert damaged.error.what.startswith("downloaded bytes do not match sha256:")
     assert healed.result == undisturbed["whole file GET"].result
 
 
@@ -44,7 +44,7 @@ def test_a_footer_that_came_damaged_is_not_kept(
     healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
     assert damaged.error is not None
-    assert damaged.error.what.startswith("its footer can't be read (")
+    assert damaged.error.what.startswith("the Parquet footer cannot be read (")
     assert healed.result == undisturbed["row group GET"].result
 
 
@@ -65,7 +65,7 @@ def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_aga
     size = (hub.folder / "datasets" / DATASET / FILE).stat().st_size
     assert str(damaged.error) == (
         f"{listing}: the cached listing of maker/pages@{commit} has {FILE} with sha256:{'0' * 64} of {size} bytes, "
-        "the hub's has not; run again: the listing is asked for anew"
+        "but the hub has not; run again to fetch the listing"
     )
     assert healed.result == undisturbed["row group GET"].result
 
@@ -77,7 +77,7 @@ def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Pa
         damaged = read(damaging, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
     assert damaged.error is not None
-    assert damaged.error.what.startswith("row group 0 can't be read (")
+    assert damaged.error.what.startswith("row group 0 cannot be read (")
     assert "CRC" in damaged.error.what
     assert damaged.error.where.endswith(":data/pages.parquet")
 
@@ -131,8 +131,10 @@ def test_an_answer_that_stays_unreadable_is_one_line(proxied: ProxiedHub, tmp_pa
     of_pin = refusal(lambda: files.resolve(DATASET))
 
     for line, revision in ((of_listing, commit), (of_pin, "main")):
-        assert line.startswith(f"maker/pages on {proxied.endpoint}: the answer for revision {revision} can't be read (")
-        assert line.endswith("; run the same command later; if it persists, check what answers at HF_ENDPOINT")
+        assert line.startswith(
+            f"maker/pages on {proxied.endpoint}: the response for revision {revision} cannot be parsed ("
+        )
+        assert line.endswith("; run the same command later; if the error persists, check the server at HF_ENDPOINT")
     assert list(tmp_path.rglob("listings/*")) == []
 
 

@@ -81,12 +81,12 @@ def test_what_does_not_pass_is_given_up_after_four_tries_and_the_same_command_go
 
 
 LAST_WORDS = {
-    FaultKind.BUSY: f"HTTP 503 after {TRIES} tries; run the same command later: it goes on",
-    FaultKind.RETRY_AFTER: f"rate limited, after {TRIES} tries; run the same command later: it goes on",
-    FaultKind.RATE_LIMIT: f"rate limited, after {TRIES} tries; run the same command later: it goes on",
-    FaultKind.CUT: "can't be reached (RemoteProtocolError: Server disconnected without sending a response.); "
+    FaultKind.BUSY: f"HTTP 503 after {TRIES} attempts; run the same command later to resume",
+    FaultKind.RETRY_AFTER: f"rate limited after {TRIES} attempts; run the same command later to resume",
+    FaultKind.RATE_LIMIT: f"rate limited after {TRIES} attempts; run the same command later to resume",
+    FaultKind.CUT: "cannot be reached (RemoteProtocolError: Server disconnected without sending a response.); "
     "check the network and HF_ENDPOINT, then run the same command again",
-    FaultKind.CUT_BODY: "can't be reached (RemoteProtocolError: peer closed connection without sending complete ",
+    FaultKind.CUT_BODY: "cannot be reached (RemoteProtocolError: peer closed connection without sending complete ",
 }
 
 
@@ -103,34 +103,32 @@ def requests_before(place: Place) -> int:
 ON_DATASET = "maker/pages on {endpoint}: "
 ON_FILE = "maker/pages@{commit}:data/pages.parquet: "
 NOT_SHOWN = (
-    ON_DATASET + "there is no such dataset, or it is private (HTTP {kind}); "
-    "check its name; if it is private, set HF_TOKEN to a token that may read it"
+    ON_DATASET + "dataset not found or private (HTTP {kind}); "
+    "check the name; if it is private, set HF_TOKEN to a token with read access"
 )
 NOT_ALLOWED = (
-    ON_DATASET + "the token may not read it (HTTP 403); accept its terms on {endpoint}/datasets/maker/pages if it is "
+    ON_DATASET
+    + "the token has no read access (HTTP 403); accept the terms on {endpoint}/datasets/maker/pages if it is "
     "gated, or set HF_TOKEN to a token with read access"
 )
 NOT_STORED = (
-    ON_FILE + "the storage that the hub names refuses the bytes (HTTP {kind}); "
-    "run the same command later: it goes on; if it persists, pin a new commit"
+    ON_FILE + "the hub's storage refused the download (HTTP {kind}); "
+    "run the same command later to resume; if the error persists, pin a new commit"
 )
 OTHER_FILE = (
-    ON_FILE + "the hub has {other_sha256} of {other_size} bytes, the listing says sha256:{sha256} of {size} bytes; "
-    "the file changed under its name: pin a new commit"
+    ON_FILE + "the hub has {other_sha256} of {other_size} bytes, the listing has sha256:{sha256} of {size} bytes; "
+    "the file changed on the hub: pin a new commit"
 )
 OTHER_RANGE = (
-    ON_FILE + "the hub sends `bytes {range}/{other_size}` for `bytes {range}/{size}`; "
-    "the file changed under its name: pin a new commit"
+    ON_FILE + "the hub sent `bytes {range}/{other_size}` for `bytes {range}/{size}`; "
+    "the file changed on the hub: pin a new commit"
 )
 OTHER_BYTES = (
-    ON_FILE + "downloaded bytes don't hash to sha256:{sha256}, which the listing says; "
-    "run again; if it persists, the hub's copy is damaged"
+    ON_FILE + "downloaded bytes do not match sha256:{sha256} of the listing; "
+    "run again; if the error persists, the hub's copy is damaged"
 )
 
-TOO_LONG = (
-    "the answer must have at most {most_bytes:,} bytes, and continues; "
-    "retry later; if it persists, check what answers there"
-)
+TOO_LONG = "the response is longer than {most_bytes:,} bytes; retry later; if the error persists, check the server"
 
 
 def line_of(case: FaultCase) -> str | None:

@@ -231,7 +231,7 @@ def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill:
         done = corpusmill(*words, env={**env, "HF_ENDPOINT": served.endpoint, "HF_TOKEN": ""})
 
     assert done.returncode == 1, done.stderr[-2000:]
-    assert "accept its terms on " in done.stderr and "no revision is pinned" not in done.stderr
+    assert "accept the terms on " in done.stderr and "no revision is pinned" not in done.stderr
     reports = tmp_path / "out/nemotron/nemotron_all_partial"
     report = json.loads((reports / "pool_report/report.json").read_text())
     assert len(report["datasets"]) == 5 and "nemotron-science-v1" not in report["datasets"]

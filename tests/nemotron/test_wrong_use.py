@@ -42,7 +42,7 @@ def chats(tmp_path: Path) -> Path:
     ("words", "line"),
     [
         (f"inventory --dataset {AGENTIC} --split tool_caling", "no split 'tool_caling'; did you mean tool_calling?"),
-        (f"inventory --dataset {AGENTIC} --revision v2", f"it has no revision v2; run `corpusmill pin {AGENTIC}`"),
+        (f"inventory --dataset {AGENTIC} --revision v2", f"revision v2 not found; run `corpusmill pin {AGENTIC}`"),
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
         ("inventory --dataset chats/train.jsonl", "this is a file; give the folder that it lies in"),
         ("inventory --dataset chat", f"chat: {NOWHERE}"),
@@ -146,7 +146,8 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
 
     assert result.returncode == 1
     assert (
-        "FAILED nemotron/inventory/chats/bad: " in result.stderr and "its Parquet footer can't be read" in result.stderr
+        "FAILED nemotron/inventory/chats/bad: " in result.stderr
+        and "the Parquet footer cannot be read" in result.stderr
     )
     assert only_line(result).endswith(
         "1 of 4 artifacts failed: nemotron/inventory/chats/bad; the lines that begin with FAILED say why; "

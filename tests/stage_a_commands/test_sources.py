@@ -24,7 +24,7 @@ def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work:
 
     assert status == 2
     assert line == (
-        f"{work}/notes/0.jsonl: its first rows have no column `text`; "
+        f"{work}/notes/0.jsonl: the first rows have no column `text`; "
         "the first one has body, key, license; set --text-column to the column that holds the text"
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline_assets.build.figures import FigureOutcome, outcomes, real_figures
-from pipeline_assets.corpus.readers.listing import Planned, figures_of_inputs
+from pipeline_assets.corpus.readers.listing import Planned, input_figures
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
 
@@ -58,6 +58,6 @@ def test_a_plan_that_was_edited_is_passed_over(split: Manifest, planned: object)
 def test_of_files_whose_footers_are_known_the_row_groups_count() -> None:
     read = {"name": "a", "bytes": 100, "row_groups": [{"start": 4, "stop": 34, "rows": 7}]}
 
-    assert figures_of_inputs([read, {"name": "b", "bytes": 100}]) == {"bytes_read": 30, "rows": 7}
-    assert figures_of_inputs([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == {"bytes_read": 101}
-    assert figures_of_inputs([{"name": "upstream", "digest": "sha256:"}]) == {}
+    assert input_figures([read, {"name": "b", "bytes": 100}]) == {"bytes_read": 30, "rows": 7}
+    assert input_figures([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == {"bytes_read": 101}
+    assert input_figures([{"name": "upstream", "digest": "sha256:"}]) == {}

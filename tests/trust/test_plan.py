@@ -136,7 +136,7 @@ class TestWhatIsThere:
         recipe = recipe_of(local_source(tmp_path, "notes", ROWS) | {"path": "nowhere"})
 
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
-            f"{tmp_path / 'nowhere'}: there is no such folder; correct the source's folder"
+            f"{tmp_path / 'nowhere'}: folder not found; correct the source's folder"
         )
 
 

@@ -116,7 +116,7 @@ def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made
 def test_without_the_hub_and_its_cache_the_hub_is_named(made: HealingSet, tmp_path: Path) -> None:
     gone = HubFiles(tmp_path / "empty", endpoint="http://127.0.0.1:9", tries=1)
 
-    with pytest.raises(InputError, match="maker/pages can't be reached"):
+    with pytest.raises(InputError, match="maker/pages cannot be reached"):
         rebuild(made.folder("snapshot"), dataclasses.replace(made.run, hub=gone), SYSTEMS.kinds)
 
 

@@ -15,7 +15,7 @@ from interrupted import interrupted
 from sealed_sets import seal_set
 
 from pipeline_assets.build.checks import files_match_manifest
-from pipeline_assets.build.pins.raw_pin import FIX
+from pipeline_assets.build.pins.files_check import CACHE_FIX
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.artifact import open_artifact
@@ -90,7 +90,7 @@ def test_a_damaged_file_of_the_cache_says_what_to_do(chain_root: Path) -> None:
     found = verify(chain_root / SET, chain_root)
 
     assert len(found.findings) == 5
-    assert all(finding.what.endswith(f"; {FIX}") for finding in found.findings)
+    assert all(finding.what.endswith(f"; {CACHE_FIX}") for finding in found.findings)
     assert sum("the hub lists" in finding.what for finding in found.findings) == 1
 
 

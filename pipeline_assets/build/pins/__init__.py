@@ -1,1 +1,1 @@
-"""Pins: lists of the files of a hub at a commit, or of a folder, with their hashes."""
+"""Pins: lists of input files with their hashes."""

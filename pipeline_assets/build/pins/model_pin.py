@@ -1,8 +1,8 @@
-"""Which language model builds use: its files pinned by hash, and a folder that holds these and no others.
+"""Language models of builds, pinned by the hashes of their files.
 
-Its files are its configs, those of its tokenizer, its weights in safetensors. Weights in other formats, folders and
-pages beside them are left out, and named. A model that runs code of its own, or whose weights are a pickle, which can,
-is refused.
+The files are the configs, the tokenizer files, and the weights in safetensors. Other files, such as weights in other
+formats, are omitted and listed. A model with its own code, or with weights in a pickle, which may contain code, is
+rejected. To load a model, a folder with links to exactly its files is made.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
     SourceFolder,
-    files_while_read,
     folder_path,
     has_files,
     list_files,
+    open_pinned_files,
     open_source,
 )
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
@@ -49,82 +49,91 @@ _EXTRA_FILES = (
     *("added_tokens.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.*"),
 )
-_MOST_JSON_BYTES = 1 << 28  # an index of 100,000 tensors has 10 MB
-_WHOLE = "give the whole model"
-_ANOTHER = "give a model that transformers reads: config.json, and weights in safetensors"
+_MAX_JSON_BYTES = 1 << 28  # an index of 100,000 tensors has 10 MB
+_WHOLE_MODEL_FIX = "use a complete model"
+_FORMAT_FIX = "use a model in the format of transformers: config.json, and weights in safetensors"
 MODEL_STAGE = StageVersion("scoring_model", 1)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model that loading it takes, sorted, and what a manifest says of it."""
+    """Sorted names of the files that loading a model needs, with manifest decisions."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
 
 
 def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: str) -> ModelFiles:
-    """The files that loading a model takes.
+    """Choose the files that loading a model needs.
 
     Args:
-        sizes: bytes of all files that are there, by path.
-        read: gives the content of one; that of the config is asked for, and of the index of the weights.
-        where: the model, for errors.
+        sizes: Sizes of all files of the model, by path.
+        read: Returns the content of a file; called for the config and the index of the weights.
+        where: The model, for errors.
+
     Raises:
-        InputError: a file is missing, or can't be read; no weights are in safetensors; it runs code of its own.
+        InputError: A file is missing or unreadable, the weights are not in safetensors, or the model has its own code.
+
     """
 
     def mapping(name: str) -> dict[str, Any]:
-        """What a JSON file says, by Python's parser: configs of state space models have `Infinity`."""
-        if sizes[name] > _MOST_JSON_BYTES:
-            raise InputError(f"{name} has more than {_MOST_JSON_BYTES:,} bytes", where, _WHOLE)
+        """Read a JSON object.
+
+        Python's parser is used because configs of state space models contain `Infinity`.
+        """
+        if sizes[name] > _MAX_JSON_BYTES:
+            raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):
             if isinstance(value := json.loads(read(name)), dict):
                 return value
-        raise InputError(f"{name} is no JSON, or no mapping", where, _WHOLE)
+        raise InputError(f"{name} is not a JSON object", where, _WHOLE_MODEL_FIX)
 
     if CONFIG not in sizes:
-        raise InputError(f"it has no {CONFIG}", where, _ANOTHER)
+        raise InputError(f"{CONFIG} not found", where, _FORMAT_FIX)
     config, top = mapping(CONFIG), {name for name in sizes if "/" not in name}
     code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG}"] * ("auto_map" in config)
     if code:
-        fix = "give a model whose architecture transformers has itself"
-        raise InputError(f"it runs code of its own ({code[0]}), and no code of a model is run here", where, fix)
-    beside = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
-    chosen = beside | _weights(sizes.keys(), mapping, where)
+        fix = "use a model whose architecture is part of transformers"
+        raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)
+    extra = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
+    chosen = extra | _weights(sizes.keys(), mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
     return ModelFiles(tuple(sorted(chosen)), {**_declared_values(config), "left_out": left_out})
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """The one file of the weights, which transformers prefers; else their index, and all that it names."""
+    """Return the single weights file, or else the index and the files that it lists.
+
+    transformers has the same preference.
+    """
     if WEIGHTS in names:
         return {WEIGHTS}
     if INDEX not in names:
         pickles = sorted(name for name in names if fnmatchcase(name, "pytorch_model*.bin"))
         if pickles:
-            what = f"its weights are a pickle ({pickles[0]}), which can run code when it is read"
-            raise InputError(what, where, "convert them to safetensors, or give a revision that has these")
-        raise InputError(f"it has neither {WEIGHTS} nor {INDEX}", where, _ANOTHER)
+            what = f"the weights are a pickle ({pickles[0]}), which can run code when it is read"
+            raise InputError(what, where, "convert them to safetensors, or use a revision with safetensors")
+        raise InputError(f"neither {WEIGHTS} nor {INDEX} found", where, _FORMAT_FIX)
     shards = {str(name) for name in section_at(mapping(INDEX), "weight_map").values()}
-    unfit = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
-    if unfit or not shards:
-        what = f"{unfit[0]}, and there is no such file in safetensors" if unfit else "no file"
-        raise InputError(f"{INDEX} names {what}", where, _WHOLE)
+    unusable = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
+    if unusable or not shards:
+        what = f"{unusable[0]}, which does not exist in safetensors" if unusable else "no file"
+        raise InputError(f"{INDEX} lists {what}", where, _WHOLE_MODEL_FIX)
     return {INDEX, *shards}
 
 
 def _declared_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    said = {**section_at(config, "text_config"), **config}  # the first is of a model that sees or hears too
+    """Return the properties that a config declares; None if missing or malformed."""
+    values = {**section_at(config, "text_config"), **config}  # multimodal models have a `text_config`
     architectures = config.get("architectures")
     return {
         "architecture": _text(architectures[0]) if isinstance(architectures, list) and architectures else None,
         "model_type": _text(config.get("model_type")),
-        "dtype": _text(said.get("dtype", said.get("torch_dtype"))),
+        "dtype": _text(values.get("dtype", values.get("torch_dtype"))),
         "quantization": _text(section_at(config, "quantization_config").get("quant_method")),
-        "vocabulary_size": _count(said.get("vocab_size")),
-        "max_positions": _count(said.get("max_position_embeddings", said.get("n_positions"))),
+        "vocabulary_size": _count(values.get("vocab_size")),
+        "max_positions": _count(values.get("max_position_embeddings", values.get("n_positions"))),
     }
 
 
@@ -137,92 +146,99 @@ def _count(value: object) -> int | None:
 
 
 class ModelSection(RecipeSection):
-    """Which model: one of a hub, at a commit, or a folder here that holds the same files.
+    """A model on a hub at a commit, or in a local folder with the same files.
 
     Attributes:
-        name: owner/name on a hub, or the name of a model that has no owner; None of a folder.
-        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a model
-            can be named and not built from.
-        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
+        name: owner/name on a hub, or the name of a model without owner; None for a folder.
+        revision: 40 hex digits; None for a folder. Forty zeros mean that no commit is pinned yet: such a recipe is
+            valid but cannot be built.
+        path: Local folder, absolute or relative to the data root; None for a hub. Changes no byte.
+
     """
 
-    name: Annotated[str | None, Option(f"The model on the hub. Default: {DEFAULT_MODEL}.", default=None)] = None
-    revision: Annotated[str | None, Option("Its commit, 40 hex digits.", default=None)] = None
-    path: Annotated[str | None, Option("A folder that holds the model, instead of the hub.", default=None)] = None
+    name: Annotated[str | None, Option(f"Model on the hub. Default: {DEFAULT_MODEL}.", default=None)] = None
+    revision: Annotated[str | None, Option("Commit of the model, 40 hex digits.", default=None)] = None
+    path: Annotated[str | None, Option("Local folder with the model, instead of the hub.", default=None)] = None
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _is_the_default_of_a_hub(cls, values: Any) -> Any:
+    def _set_default_name(cls, values: Any) -> Any:
         is_of_hub = isinstance(values, Mapping) and values.get("path") is None
         return {"name": DEFAULT_MODEL, **values} if is_of_hub else values
 
     @pydantic.model_validator(mode="after")
-    def _is_of_a_hub_or_a_folder(self) -> Self:
+    def _check_location(self) -> Self:
         if {self.name is None, self.revision is None} != {self.path is not None}:
-            raise ValueError("give `name` and `revision` for a model of a hub, or `path` alone for a folder here")
+            raise ValueError("set `name` and `revision` for a model on a hub, or only `path` for a local folder")
         if self.name is not None and not is_name(self.name, "model"):
-            raise ValueError(f"{self.name!r} is no model: write owner/name, such as {DEFAULT_MODEL}")
+            raise ValueError(f"{self.name!r} is not a model name: write owner/name, such as {DEFAULT_MODEL}")
         if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
             raise ValueError(
-                f"the revision of {self.name} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
-                f"since a branch moves; `corpusmill pin {self.name} --model` gives the commit"
+                f"the revision of {self.name} must be a commit of 40 hex digits, got {self.revision!r}; "
+                f"get it with `corpusmill pin {self.name} --model`"
             )
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """The recipe part of the model's pin: nothing, of a folder, whose files tell it."""
+        """Return the recipe content of the model's pin.
+
+        It is empty for a folder, whose files identify the model.
+        """
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
-        """Where the model lies on this machine; None of one of a hub."""
+        """Return the local folder of the model; None for a model on a hub."""
         return None if self.path is None else ModelFolder(Path(self.path))
 
 
 class ModelFolder(InputFolder):
-    """A model in a folder of this machine."""
+    """A model in a local folder."""
 
-    def names(self) -> Sequence[str]:
-        return self.chosen().names
+    def file_patterns(self) -> Sequence[str]:
+        return self.choose_files().names
 
-    def chosen(self) -> ModelFiles:
-        """Its files, as they are now; the path is absolute.
+    def choose_files(self) -> ModelFiles:
+        """Choose the model's files as they are now; the path must be absolute.
 
         Raises:
-            UsageError, InputError: there is no such folder, or nothing in it; from `choose_files`.
+            UsageError: The folder does not exist or is empty.
+            InputError: From `choose_files`.
+
         """
         if not self.path.is_dir():
-            raise UsageError("there is no such folder", self.path, "correct the model's `path`")
+            raise UsageError("folder not found", self.path, "correct the model's `path`")
         if not has_files(self.path):
-            raise UsageError("no file is in it", self.path, "give a folder that holds a model")
-        found = {file.name: file for file in list_files(self.path, ["**/*"])}
+            raise UsageError("the folder is empty", self.path, "use a folder that contains a model")
+        files = {file.name: file for file in list_files(self.path, ["**/*"])}
 
         def read(name: str) -> bytes:
-            with open_source(found[name]) as opened:
+            with open_source(files[name]) as opened:
                 return opened.read()
 
-        return choose_files({name: file.bytes for name, file in found.items()}, read, str(self.path))
+        return choose_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """The files of a model, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
+    """Pin the files of a model: read and hash a folder, or list a hub commit.
 
     Raises:
-        UsageError: no revision is pinned yet, or there is no such model or folder.
-        InputError: from the hub, or `choose_files`; a file can't be read, or changes meanwhile.
+        UsageError: No revision is pinned yet, or the model or folder does not exist.
+        InputError: From the hub or `choose_files`, or a file is unreadable or changes during the build.
+
     """
     if target.external_inputs is None:
-        return _pin_of_hub(target, run)
+        return _pin_hub_model(target, run)
     assert isinstance(target.external_inputs, ModelFolder)
-    here = target.external_inputs.below(run.root)
-    chosen = here.chosen()
-    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.names), run.root, run.settings, chosen.decisions)
+    folder = target.external_inputs.resolve_path(run.root)
+    chosen = folder.choose_files()
+    return raw_pin.pin_folder_files(SourceFolder(folder.path, chosen.names), run.root, run.settings, chosen.decisions)
 
 
-def _pin_of_hub(target: Target, run: Run) -> BuildResult:
-    """Nothing but the config and the index of the weights is fetched."""
+def _pin_hub_model(target: Target, run: Run) -> BuildResult:
+    """Pin a model of a hub, fetching only the config and the index of the weights."""
     hub, name, revision = run.require_hub("this model").for_models(), target.recipe["name"], target.recipe["revision"]
     if revision == UNPINNED:
-        fix = f"write as `revision` the commit that `corpusmill pin {name} --model` prints"
+        fix = f"set `revision` to the commit that `corpusmill pin {name} --model` prints"
         raise UsageError("no revision is pinned yet", name, fix)
     listed = {file.path: file for file in hub.list_files(name, revision)}
 
@@ -231,20 +247,23 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
 
     chosen = choose_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
     files = [listed[path] for path in chosen.names]
-    return raw_pin.pin_of_hub(raw_pin.as_model(name), revision, files, chosen.decisions)
+    return raw_pin.pin_hub_files(raw_pin.model_entry_name(name), revision, files, chosen.decisions)
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """The files of a model, known before they are pinned. Errors as `pin_model`."""
+    """List the files of a model without pinning them; errors as in `pin_model`."""
     if target.external_inputs is None:
-        return Listing(tuple(_pin_of_hub(target, run).external_inputs))
+        return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
-    return Listing.from_files(target.external_inputs.below(run.root).files())
+    return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
 def list_weights(target: Target, run: Run) -> Listing:
-    """What the first of those builds fetches that load the model; the target is made from its pin, among others."""
-    [pin] = [one for one in target.upstream if one.stage.name == MODEL_STAGE.name]
+    """List the hub files of the model that the first build using it fetches.
+
+    The model's pin is among the upstream targets of `target`.
+    """
+    [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
         return Listing()
     files = raw_pin.listed_files(list_model(pin, run).inputs)
@@ -252,13 +271,14 @@ def list_weights(target: Target, run: Run) -> Listing:
 
 
 @contextlib.contextmanager
-def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator[Path]:
-    """A folder that has the files of a pinned model under their own names, and no others, while it is loaded and used.
+def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[Path]:
+    """Yield a folder with exactly the files of a pinned model, under their own names.
 
-    They are links below the work of the building, into the cache of the hub, or to the folder that was pinned.
+    The files are links in the work folder of the staging directory, into the cache of the hub or to the pinned folder.
 
     Raises:
-        InputError: from the hub; files of a folder are not as they are listed, before or after.
+        InputError: The hub fails, or the files of a folder differ from the pin before or after use.
+
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
@@ -268,33 +288,36 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
             name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
         else:
             assert isinstance(pin_target.external_inputs, ModelFolder)
-            here = pin_target.external_inputs.below(run.root).path
-            files, name = stack.enter_context(files_while_read(here, pin)), str(here)
-        folder = building.path(f"{WORK}/model").absolute()
-        durable.remove(folder)  # what a build that was cut off left of it
+            model_path = pin_target.external_inputs.resolve_path(run.root).path
+            files, name = stack.enter_context(open_pinned_files(model_path, pin)), str(model_path)
+        folder = staging.path(f"{WORK}/model").absolute()
+        durable.remove(folder)  # links of an interrupted build
         for file in files:
             link = folder / file.name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file.path.absolute())
-        yield stack.enter_context(_named(folder, name))
+        yield stack.enter_context(_errors_naming_model(folder, name))
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
-    """Refuse a pinned model whose config, or whose tokenizer on a hub, does not fit the recipe; fetch no weights.
+    """Raise if a pinned model's config or tokenizer does not fit the recipe.
+
+    Only the tokenizer of a hub model is fetched, no weights.
 
     Raises:
-        InputError: as `load_model_tokenizer`.
-        UsageError: rows are to be longer than the model takes; or a library is not installed.
+        InputError: From `load_model_tokenizer`.
+        UsageError: Rows may be longer than the model supports, or a library is not installed.
+
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
-    most = pin.identity.decisions["max_positions"]
-    if recipe.max_length is not None and most is not None and recipe.max_length > most:
-        what = f"it is {recipe.max_length:,}, and the model takes {most:,} tokens"
-        raise UsageError(what, bare("scoring.max_length"), f"set {most} or less")
+    max_positions = pin.identity.decisions["max_positions"]
+    if recipe.max_length is not None and max_positions is not None and recipe.max_length > max_positions:
+        what = f"must be at most the model's {max_positions:,} positions, got {recipe.max_length:,}"
+        raise UsageError(what, bare("scoring.max_length"), f"set {max_positions} or less")
     if recipe.tokenizer == "model" and pin_target.external_inputs is None:
         name, revision, files = raw_pin.pinned_files(pin)
         hub = run.require_hub("this model").for_models()
-        with tempfile.TemporaryDirectory() as folder, _named(Path(folder), f"{name}@{revision}"):
+        with tempfile.TemporaryDirectory() as folder, _errors_naming_model(Path(folder), f"{name}@{revision}"):
             for file in files:
                 if file.path == TOKENIZER_FILE:
                     Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
@@ -302,8 +325,8 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
 
 
 @contextlib.contextmanager
-def _named(linked: Path, model: str) -> Iterator[Path]:
-    """The folder of links; errors of the block that name it name the model, which is what the user knows."""
+def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
+    """Yield a folder of links; errors that name this folder name the model instead."""
     try:
         yield linked
     except InputError as error:
@@ -312,22 +335,26 @@ def _named(linked: Path, model: str) -> Iterator[Path]:
 
 
 def read_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
-    """The folder that a pin was made of, its path absolute; None for one of a hub."""
+    """Return the absolute folder of a pinned model; None for a model on a hub."""
     path = folder_path(manifest, root)
     return None if path is None else ModelFolder(path)
 
 
 class ScoringSection(ScoringRecipe):
-    """The same, and which model scores: an artifact of its own.
+    """Scoring with a model, which is an artifact of its own.
 
     Attributes:
-        max_unknown_fraction: largest share of a split that its tokenizer may lose; changes no byte.
+        max_unknown_fraction: Maximum share of a split that the model's tokenizer may lose. Changes no byte.
+
     """
 
     model: ModelSection
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """What the scores of a split depend on, beside the model and the rows."""
-        mine = ScoringRecipe.model_fields
-        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in mine}}
+        """Return the recipe content that determines a split's scores.
+
+        The model and the rows are inputs instead.
+        """
+        names = ScoringRecipe.model_fields
+        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

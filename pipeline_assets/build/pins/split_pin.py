@@ -1,9 +1,10 @@
-"""The files of a split: pinned by hash (the stage `nemotron_raw`), and fetched from a hub, whole or for a sample.
+"""Files of a split, pinned by hash and fetched from a hub.
 
-Of large files of lines a sample fetches the bytes that it reads: a thousand rows of 20 GB are no 20 GB of traffic.
-Each file is one of its full size here, with holes (a sparse file) where nothing will be read. Files of Parquet,
-compressed ones and small ones are fetched whole. The rows are those of a sample of the whole files: `plan_sample` looks
-at sizes alone, and how many rows a piece gives for those before it is counted here as `read_shard` counts it.
+The stage is `nemotron_raw`. Files are fetched whole, except for a sample: from large files of lines it fetches only the
+bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Each such local file has its full
+size, with holes (a sparse file) where nothing is read. Parquet, compressed and small files are fetched whole. The rows
+equal those of a sample of the whole files, because `plan_sample` uses only sizes, and the rows that each piece
+contributes are counted as in `read_shard`.
 """
 
 import contextlib
@@ -32,9 +33,9 @@ from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
     SourceFile,
     SourceFolder,
-    files_while_read,
     folder_path,
     list_files,
+    open_pinned_files,
 )
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -48,84 +49,93 @@ RAW_STAGE = StageVersion("nemotron_raw", 2)
 
 @dataclass(frozen=True)
 class SplitFolder(InputFolder):
-    """A split in a folder of this machine that has the layout of a dataset.
+    """A split in a local folder with the layout of a dataset.
 
     Attributes:
-        patterns: files by split, where a recipe says them.
+        patterns: File patterns by split, if a recipe has them.
+
     """
 
     split: str
     patterns: Mapping[str, Sequence[str]]
 
-    def names(self) -> Sequence[str]:
-        return self.chosen().files
+    def file_patterns(self) -> Sequence[str]:
+        return self.choose_files().files
 
-    def chosen(self) -> SplitFiles:
-        """Its files, as they are now; the path is absolute.
+    def choose_files(self) -> SplitFiles:
+        """Choose the split's files as they are now; the path must be absolute.
 
         Raises:
-            UsageError, InputError: from `files_of_split`, or there is no such folder.
+            UsageError: The folder or the split does not exist.
+            InputError: From `files_of_split`.
+
         """
-        paths, card = _folder(self.path)
+        paths, card = _scan_folder(self.path)
         return files_of_split(paths, card, self.split, self.patterns, str(self.path))
 
 
-def splits_of_folder(path: Path) -> dict[str, SplitFiles]:
-    """Every split of a folder.
+def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
+    """Find the splits of a folder.
 
     Raises:
-        UsageError: there is no such folder.
-        InputError: from `find_splits`.
+        UsageError: The folder does not exist.
+        InputError: From `find_splits`.
+
     """
-    paths, card = _folder(path)
+    paths, card = _scan_folder(path)
     return find_splits(paths, card, str(path))
 
 
-def splits_on_hub(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
-    """Every split of a hub dataset at a commit.
+def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
+    """Find the splits of a hub dataset at a commit.
 
     Raises:
-        InputError: from the hub, or `find_splits`.
+        InputError: From the hub or `find_splits`.
+
     """
     return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
-    """The files of a split, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
+    """Pin the files of a split: read and hash a folder, or list a hub commit.
 
     Raises:
-        UsageError: no revision is pinned yet, or no such split (names the nearest), or no such folder.
-        InputError: from the hub, or `files_of_split`; a file can't be read, or changes meanwhile.
+        UsageError: No revision is pinned yet, or the folder or split does not exist (names the nearest split).
+        InputError: From the hub or `files_of_split`, or a file is unreadable or changes during the build.
+
     """
     if target.external_inputs is None:
-        return _pin_of_hub(target, run)
+        return _pin_hub_split(target, run)
     assert isinstance(target.external_inputs, SplitFolder)
-    here = target.external_inputs.below(run.root)
-    chosen = here.chosen()
-    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.files), run.root, run.settings, _decisions(chosen))
+    folder = target.external_inputs.resolve_path(run.root)
+    chosen = folder.choose_files()
+    return raw_pin.pin_folder_files(SourceFolder(folder.path, chosen.files), run.root, run.settings, _decisions(chosen))
 
 
-def _pin_of_hub(target: Target, run: Run) -> BuildResult:
-    """Nothing but the card is fetched."""
+def _pin_hub_split(target: Target, run: Run) -> BuildResult:
+    """Pin a split of a hub, fetching only the card."""
     hub, recipe = run.require_hub("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
-    raw_pin.refuse_unpinned(dataset, revision, target.name.partition("/")[0], hub)
+    raw_pin.raise_if_unpinned(dataset, revision, target.name.partition("/")[0], hub)
     card = "" if split in patterns else read_card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
-    return raw_pin.pin_of_hub(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
+    return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 
 
 def list_split(target: Target, run: Run) -> Listing:
-    """The files of a split, none of which is fetched to pin it. Errors as `pin_split`."""
+    """List the files of a split without fetching them; errors as in `pin_split`."""
     if target.external_inputs is None:
-        return Listing(tuple(_pin_of_hub(target, run).external_inputs))
+        return Listing(tuple(_pin_hub_split(target, run).external_inputs))
     assert isinstance(target.external_inputs, SplitFolder)
-    return Listing.from_files(target.external_inputs.below(run.root).files())
+    return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
 def list_rows(target: Target, run: Run) -> Listing:
-    """What the first of those fetches that read a split; a sample takes less."""
+    """List the hub files that the first build fetches to read the split.
+
+    A sample fetches less.
+    """
     [raw] = target.upstream
     if raw.external_inputs is not None:
         return Listing()
@@ -134,14 +144,13 @@ def list_rows(target: Target, run: Run) -> Listing:
 
 
 @contextlib.contextmanager
-def split_files(raw: Target, run: Run, building: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
-    """The files of a pinned split, in order, on this machine, while they are read.
+def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
+    """Yield the local files of a pinned split in order while they are read.
 
-    Args:
-        max_rows: of large files on a hub only what a sample of so many rows reads is fetched; None for all.
+    From large hub files, only the bytes are fetched that a sample of `max_rows` rows reads; None fetches whole files.
 
     Raises:
-        InputError: from the hub; files of a folder are not as they are listed, before or after.
+        InputError: The hub fails, or the files of a folder differ from the pin before or after use.
     """
     pin = open_artifact(run.root / raw.folder).manifest
     if raw.external_inputs is None:
@@ -149,16 +158,16 @@ def split_files(raw: Target, run: Run, building: StagingView, max_rows: int | No
         if max_rows is None:
             yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
         else:
-            sample = building.path(f"{WORK}/sample/0").parent
+            sample = staging.path(f"{WORK}/sample/0").parent
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
         return
     assert isinstance(raw.external_inputs, SplitFolder)
-    with files_while_read(raw.external_inputs.below(run.root).path, pin) as files:
+    with open_pinned_files(raw.external_inputs.resolve_path(run.root).path, pin) as files:
         yield files
 
 
 def split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
-    """The folder that a pin was made of, its path absolute; None for one of a hub."""
+    """Return the absolute folder of a pinned split; None for a split on a hub."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
@@ -168,10 +177,10 @@ def _decisions(chosen: SplitFiles) -> dict[str, Any]:
     return {"format": chosen.format, "found_by": chosen.found_by, "left_out": left_out, "config": chosen.config}
 
 
-def _folder(path: Path) -> tuple[list[str], str]:
-    """Return all files of a folder, and the text of its card."""
+def _scan_folder(path: Path) -> tuple[list[str], str]:
+    """Return the names of all files of a folder, and the text of its card."""
     if not path.is_dir():
-        raise UsageError("there is no such folder", path, "correct the dataset's `path`")
+        raise UsageError("folder not found", path, "correct the dataset's `path`")
     card = path / CARD
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
     return [file.name for file in list_files(path, ["**/*"])], text
@@ -186,11 +195,12 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """The files of a split on a hub, and the folder where what is read of them is put.
+    """A split on a hub, and a local folder for the bytes of a sample.
 
     Attributes:
-        files: as the listing has them, in order.
-        folder: empty, of the build.
+        files: Files of the split in the order of the listing.
+        folder: An empty work folder of the build.
+
     """
 
     hub: HubFiles
@@ -200,14 +210,18 @@ class SampledSplit:
     folder: Path
 
     def fetch(self, rows: int) -> list[SourceFile]:
-        """The files, of which at least what `plan_sample` reads for so many rows is here.
+        """Return local files with at least the bytes that a sample reads.
+
+        Args:
+            rows: Number of rows of the sample; see `plan_sample`.
 
         Raises:
-            InputError: from the hub.
+            InputError: The hub fails.
+
         """
-        found = [self._open_partial(number, file) for number, file in enumerate(self.files)]
-        listed = {local.path: file for file, local in zip(self.files, found, strict=True)}
-        for shard in plan_sample(found, rows):
+        local_files = [self._open_partial(number, file) for number, file in enumerate(self.files)]
+        listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
+        for shard in plan_sample(local_files, rows):
             missing = 0
             for piece, limit in zip(shard.pieces, shard.limits or (), strict=True):
                 missing += limit
@@ -217,10 +231,10 @@ class SampledSplit:
                     missing -= min(piece.rows, missing)
                 else:
                     missing -= sum(1 for _ in read_piece(piece, missing))
-        return found
+        return local_files
 
     def _open_partial(self, number: int, file: HubFile) -> SourceFile:
-        """The whole file, or one with its first block alone."""
+        """Fetch a whole file, or the first block of a large file of lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
@@ -232,27 +246,26 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Puts the first `limit` rows that begin in the piece where they belong, and what is read on the way to them;
-        how many there are.
+        """Copy the first `limit` rows that begin in the piece; return their number.
 
-        The line before a piece ends at its first newline, from one byte before its start on.
+        Reading starts one byte before the piece, because the line before it ends at the first newline from there.
         """
         first = max(piece.start - 1, 0)
         with naming_file(piece.file.path), open(piece.file.path, "r+b") as sparse:
-            placed = read_lines(lines_with_offsets(self._put(file, first, sparse), first, file.path), piece.stop)
-            found = (place for place, line in placed if place >= piece.start and not is_blank(line))
-            return sum(1 for _ in itertools.islice(found, limit))
+            lines = read_lines(lines_with_offsets(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
+            offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))
+            return sum(1 for _ in itertools.islice(offsets, limit))
 
-    def _put(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
-        """The bytes of a file from `first` on, put where they belong before they are given."""
-        place = first - first % BLOCK_BYTES
-        for block in self._blocks(file, place):
-            os.pwrite(sparse.fileno(), block, place)
-            yield block[max(first - place, 0) :]
-            place += len(block)
+    def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
+        """Copy a file from `first` on into the sparse file, and yield the bytes."""
+        offset = first - first % BLOCK_BYTES
+        for block in self._blocks(file, offset):
+            os.pwrite(sparse.fileno(), block, offset)
+            yield block[max(first - offset, 0) :]
+            offset += len(block)
 
     def _blocks(self, file: HubFile, start: int) -> Iterator[bytes]:
-        """Blocks of the file from `start` on, a multiple of their size, each kept in the cache."""
-        for place in range(start, file.size, BLOCK_BYTES):
-            stop = min(place + BLOCK_BYTES, file.size)
-            yield self.hub.fetch(self.dataset, self.revision, file, place, stop).local.read_bytes()
+        """Yield cached blocks of the file from `start` on, a multiple of the block size."""
+        for offset in range(start, file.size, BLOCK_BYTES):
+            stop = min(offset + BLOCK_BYTES, file.size)
+            yield self.hub.fetch(self.dataset, self.revision, file, offset, stop).local.read_bytes()

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.formats.parquet_rows import row_of_file
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.lines import file_at, format_row, line_blocks, place_of_line, read_lines
+from pipeline_assets.corpus.readers.lines import file_at, format_row, line_blocks, locate_line, read_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, has_changed
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.artifact import Artifact
@@ -106,7 +106,7 @@ def parse_row(text: str) -> AnyRow:
     file = None if by_line is None else file_at(Path(by_line["path"]).absolute())
     if by_line is not None and file is not None:
         line = int(by_line["line"])
-        return FileRow(file.path, place_of_line(file, line), line=line)
+        return FileRow(file.path, locate_line(file, line), line=line)
     match = _FILE.fullmatch(text)
     if match is None:
         fix = "write owner/name@commit:path#row, the commit with 40 hex digits, or of a file here path#row or path:line"

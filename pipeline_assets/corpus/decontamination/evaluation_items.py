@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe, EvaluationSet
-from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, another_column
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.lines import format_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
@@ -54,7 +54,7 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
-            raise UsageError(what, file.path, another_column("text" if name in columns.text else "id"))
+            raise UsageError(what, file.path, column_fix("text" if name in columns.text else "id"))
 
 
 def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:

@@ -24,9 +24,9 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
+from pipeline_assets.corpus.readers.lines import UNRELATED_TO_TRUNCATION, lines, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges, open_source
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import grouped_by_size
@@ -138,7 +138,7 @@ def _line_rows(placed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[
         if isinstance(row, Fault):
             if is_blank(line):
                 continue
-            if not line.endswith(b"\n") and row.reason not in NOT_FROM_A_CUT:
+            if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
                 row = Fault("cut_off", f"{row.detail}, after {_shown(line)}")
         yield place, row
 
@@ -158,8 +158,8 @@ def _pieces(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
     if not is_parquet:
         with open_source(file) as opened:
             if opened.read(4) == b"PAR1":
-                raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
-        return byte_value_ranges(file, piece_bytes)
+                raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
+        return split_byte_ranges(file, piece_bytes)
     return row_group_runs(file, None, piece_bytes)
 
 

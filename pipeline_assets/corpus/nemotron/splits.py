@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
+from pipeline_assets.corpus.readers.hub_configs import Config, matching_paths, parse_configs
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _INVALID_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
@@ -96,7 +96,7 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
             one name here.
     """
     there = sorted(paths)
-    configs = configs_of_card(card, where)
+    configs = parse_configs(card, where)
     if any(config.files or config.folder is not None for config in configs):
         return _splits_of_card(configs, there, where)
     return {split: _chosen(split, files, "file name", ()) for split, files in _by_name(there, where).items()}

@@ -24,9 +24,9 @@ from pipeline_assets.corpus.converted_shards import (
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, parse_moment
 from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
-from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels, another_column
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
-from pipeline_assets.corpus.readers.lines import numbered_words
+from pipeline_assets.corpus.readers.lines import format_numbered_reject
 from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult
@@ -84,7 +84,7 @@ class RowMap:
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
         if fault := self._fault(text, doc_id, created_at):
-            return fault.rejected(self._file_name, place)
+            return fault.to_reject(self._file_name, place)
         if len(self._found_fields) < len(self._columns):
             self._found_fields.update(field for field, value in values.items() if value not in (None, ""))
         for field, at in found.items():
@@ -189,7 +189,7 @@ def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, li
 def _advice(first: Reject | None) -> str:
     if first is None or not first.detail.startswith(_NO_SUCH_COLUMN):
         return "look at those rows"
-    return f"{another_column('text')}, for files of other columns in a source of their own"
+    return f"{column_fix('text')}, for files of other columns in a source of their own"
 
 
 def no_derived_id(text: str) -> str:
@@ -238,7 +238,7 @@ class Converted:
     decisions: Mapping[str, Any]
     is_expected: Callable[[Reject], bool] = lambda reject: False
     uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    words: RejectFormatter = numbered_words
+    words: RejectFormatter = format_numbered_reject
 
 
 def convert_shards(

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.lines import lines
-from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
+from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
 from pipeline_assets.corpus.readers.source_formats import FORMATS, detect_format
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
@@ -107,7 +107,7 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Dr
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
-    heads = (itertools.islice(lines(ByteRange(file)), LOOKED_AT) for file in pages[:LOOKED_AT])
+    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
     if dumped := _DUMP.search(str(folder.path)):

@@ -215,7 +215,7 @@ def read_piece(
     derive_id = functools.partial(local_doc_id, recipe.source)
     document = RowMap(columns, recipe, name, derive_id, licensed, found).document
     for place, row in piece_rows(piece, recipe):
-        yield row.rejected(name, place) if isinstance(row, Fault) else document(row, place)
+        yield row.to_reject(name, place) if isinstance(row, Fault) else document(row, place)
 
 
 def convert_wikipedia(
@@ -227,7 +227,7 @@ def convert_wikipedia(
 ) -> Converted:
     """Files of an extraction. Pages in, counted apart, are articles and rejects out."""
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
-    pieces = (piece for file in files for piece in source_folder.byte_value_ranges(file, shard_bytes))
+    pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
     named = _convert_pieces(building, pieces, work, shard_bytes, settings)
     if not total_counts(named.values()).get("pages"):
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"

@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
-from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
+from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
@@ -234,7 +234,7 @@ def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folde
             except UsageError as error:
                 yield _file_part((*place, "files", position), error)
         if licences := "".join(_texts([section.get("license_files")])):
-            files = [file for file in files if not is_named(file.name, licences)]
+            files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:

@@ -56,7 +56,7 @@ def draw(
         for place, row in read_pairs(file, recipe.languages, recipe.weight_column):
             rows += 1
             if isinstance(row, Fault):
-                rejects.append(row.rejected(file.name, place))
+                rejects.append(row.to_reject(file.name, place))
                 if len(rejects) > _MAX_REJECTS:
                     what = f"more than {_MAX_REJECTS:,} rows can't be read; the first is {rejects[0]}"
                     raise InputError(what, file.name, "look at those rows, or leave the file out")

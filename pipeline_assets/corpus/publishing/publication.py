@@ -25,7 +25,7 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     split_names,
 )
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
-from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, read_card
+from pipeline_assets.corpus.readers.hub_configs import CARD, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.subset_tokens import TOKENS
@@ -155,7 +155,7 @@ def _looked_up(source: Source, hub: HubFiles) -> Source:
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)
-    metadata = metadata_of_card(card, f"{source.dataset}@{source.revision}:{CARD}")
+    metadata = parse_card_metadata(card, f"{source.dataset}@{source.revision}:{CARD}")
     settings = HubRepo(source.dataset, hub).settings()
     if settings is None:
         fix = "give HF_TOKEN access to it, or HF_ENDPOINT the hub that has it: its agreement goes with its rows"

@@ -1,1 +1,1 @@
-"""Readers: from a source as the world has it to rows."""
+"""Readers that convert the files of a source to rows."""

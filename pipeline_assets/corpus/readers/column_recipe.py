@@ -1,4 +1,4 @@
-"""Columns of a source as a recipe names them."""
+"""Source columns in recipes."""
 
 from typing import Annotated
 
@@ -8,19 +8,20 @@ from pipeline_assets.spine.errors import IN_RECIPE, key
 from pipeline_assets.spine.section import Option, RecipeSection
 
 
-def another_column(field: str) -> str:
-    """What to do about a field's column that isn't there."""
+def column_fix(field: str) -> str:
+    """Return the fix for a missing column of a Document field."""
     name = f"columns.{field}"
     if field == "text":
         return f"set {key(name, IN_RECIPE)} to the column that holds the text"
-    return f"set {key(name, IN_RECIPE)} to one that is there{key(name, ', or to null', ', or leave it out')}"
+    return f"set {key(name, IN_RECIPE)} to an existing column{key(name, ', or to null', ', or leave it out')}"
 
 
 class ColumnMap(RecipeSection):
-    """Which source column is which field of a Document; None where the source has none.
+    """Source columns of a Document's fields; None if the source has no such column.
 
-    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
-    columns of text and id leave the row; all others stay in its `meta`, that of the date as it came too.
+    A name is the name of a column, or else a path into nested columns: `metadata.url` is `url` of the object
+    `metadata`. The text and id columns are removed from the row. All other columns are kept in `meta`, including the
+    original date.
     """
 
     text: str = "text"
@@ -29,41 +30,44 @@ class ColumnMap(RecipeSection):
 
 
 Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-"""Of files, relative to their folder, see `list_files`; those of a hub as fnmatch reads them."""
+"""Patterns of files, relative to their folder (see `list_files`); on a hub, patterns of fnmatch."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
 class LicensedColumns(RecipeSection):
-    """The same for sources whose rows may say their own licence.
+    """Source columns of sources whose rows may state their own licence.
 
-    A column that is named alone is there. Of several the first is taken that a row has a fitting value in; it may have
-    none.
+    A single name must exist in the source. If there are several names, each row uses the first one that has a suitable
+    value, and may have none.
 
     Attributes:
-        id: text or whole numbers; a row without one gets a derived id.
-        license: the row's licence, lower-cased; a row without one has the recipe's, and one that is no text (a list,
-            say) is `unknown`. The column stays in `meta` as it came.
+        id: Text or integers; a row without an id gets a derived one.
+        license: Licence of the row, in lower case. A row without a value has the licence of the recipe; a value that is
+            not text (for example a list) results in `unknown`. The column is kept in `meta` unchanged.
+
     """
 
-    text: Annotated[str, Option("Column, or path such as body.text.", "text-column")] = "text"
-    id: Annotated[
-        Columns, Option("Default: doc_id or id, else ids are derived from texts.", "id-column", default=None)
-    ] = ("doc_id", "id")
+    text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"
+    id: Annotated[Columns, Option("Id column. Default: doc_id or id, else derived.", "id-column", default=None)] = (
+        "doc_id",
+        "id",
+    )
     created_at: Annotated[
-        Columns, Option("Date of a row. Default: created_at, where it is there.", "created-at-column", default=None)
+        Columns, Option("Date column. Default: created_at if it exists.", "created-at-column", default=None)
     ] = ("created_at",)
     license: Annotated[
-        Columns, Option("Licence of a row. Default: license, where it is there.", "license-column", default=None)
+        Columns, Option("Licence column. Default: license if it exists.", "license-column", default=None)
     ] = ("license",)
 
 
 class SourceLabels(RecipeSection):
-    """What holds for every document of a local source.
+    """Labels of all documents of a local source.
 
     Attributes:
-        license_tag: of rows that don't say their own.
+        license_tag: Licence of rows that do not state one.
+
     """
 
     source: str
-    domain: Annotated[str, Option("What kind of text.")] = "unknown"
-    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license")] = "unknown"
+    domain: Annotated[str, Option("Domain label of the documents.")] = "unknown"
+    license_tag: Annotated[str, Option("Licence of rows that do not state one.", "license")] = "unknown"

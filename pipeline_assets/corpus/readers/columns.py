@@ -1,6 +1,6 @@
-"""Columns of a source, by name or by path: which is which field of a Document, and values that no Document can hold.
+"""Columns of a source by name or path.
 
-`metadata.url` is `url` of the object `metadata`. Such a value is a fault of its row.
+The path `metadata.url` is `url` of the object `metadata`. A value that no Document can contain is a fault of its row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,46 +9,50 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.readers.column_recipe import another_column
+from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
 
-# Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
-# calls: a row's fate must not.
 MAX_NESTING = 64
+"""Maximum nesting of objects and lists in a value of a row.
+
+Far below Python's recursion limit: whether that is reached depends on the depth of the caller, and the fate of a row
+must not.
+"""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a row, or one value of it, can't be used; reason and detail as in `Reject`."""
+    """Reason why a row or one of its values is unusable, with a detail as in `Reject`."""
 
     reason: str
     detail: str = ""
 
-    def rejected(self, file: str, row: int) -> Reject:
-        """The row of a file that has the fault."""
+    def to_reject(self, file: str, row: int) -> Reject:
+        """Return the reject for a row with this fault."""
         return Reject(file, row, self.reason, self.detail)
 
 
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
-
-
 _NESTING = frozenset((dict, list, tuple))
 
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
-    """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
+    """Check whether objects and lists are nested at most `levels` deep.
+
+    A map of Arrow is a list of tuples.
+    """
     level: list[Any] = [value] if type(value) in _NESTING else []
-    for _ in range(levels):  # a level at a time takes half as long as a call for each value
+    for _ in range(levels):  # one level at a time takes half as long as recursion
         if not level:
             return True
-        insides = (one.values() if type(one) is dict else one for one in level)
-        level = [one for inside in insides for one in inside if type(one) in _NESTING]
+        contents = (container.values() if type(container) is dict else container for container in level)
+        level = [item for content in contents for item in content if type(item) in _NESTING]
     return not level
 
 
 def utf8_fault(error: UnicodeDecodeError) -> Fault:
-    """Which kind of bytes is no UTF-8: a surrogate that stands for no character, or others."""
+    """Return the fault of invalid UTF-8: a lone surrogate, or other bytes."""
     try:
         error.object.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -56,32 +60,38 @@ def utf8_fault(error: UnicodeDecodeError) -> Fault:
     return Fault("lone_surrogate", f"at byte {error.start}")
 
 
-def _column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
-    """Names of all columns, those inside structs with their path."""
+def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of all columns, including columns inside structs."""
     for field in schema:
         if pa.types.is_struct(field.type):
-            yield from _column_paths(field.type, f"{above}{field.name}.")
+            yield from _column_paths(field.type, f"{prefix}{field.name}.")
         else:
-            yield above + field.name
+            yield prefix + field.name
 
 
 def check_columns(
     schema: pa.Schema, columns: Iterable[tuple[str, str | tuple[str, ...] | None]], where: object
 ) -> None:
-    """Raise UsageError if a column is missing; it names those present.
+    """Raise UsageError if a column is missing, and list the existing columns.
 
-    Args:
-        columns: field of a Document and its column; of several, or None, none needs be there.
+    `columns` has Document fields with their columns; only columns with a single name are checked.
     """
     for field, name in columns:
-        there = list(_column_paths(schema))
-        if isinstance(name, str) and name not in schema.names and name not in there:
-            what = f"there is no column `{name}`; it has {', '.join(there)}"
-            raise UsageError(what, where, another_column(field))
+        paths = list(_column_paths(schema))
+        if isinstance(name, str) and name not in schema.names and name not in paths:
+            what = f"column `{name}` not found; the columns are {', '.join(paths)}"
+            raise UsageError(what, where, column_fix(field))
 
 
 class Column(NamedTuple):
-    """A column of a row: the object that holds it, its key there, and its name in a recipe."""
+    """A column of a row.
+
+    Attributes:
+        holder: Object that contains the value.
+        key: Key of the value in the object.
+        name: Name or path of the column in a recipe.
+
+    """
 
     holder: dict[str, Any]
     key: str
@@ -89,12 +99,12 @@ class Column(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """What the row has there."""
+        """Value of the row in this column."""
         return self.holder[self.key]
 
 
 def find_column(row: dict[str, Any], name: str) -> Column | None:
-    """The column of a name or path; None if the row has no such column."""
+    """Find a column of a row by name or path; return None if it does not exist."""
     if name in row:
         return Column(row, name, name)
     holder: Any = row
@@ -107,45 +117,49 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """The column as Python values; one that is, or holds, text that is no UTF-8 as its `Fault`, and so one that is
-    nested deeper than `MAX_NESTING`.
+    """Convert an Arrow column to Python values.
 
-    Nanoseconds are times of the standard library where those can hold them, else text.
+    A value with invalid UTF-8, or nested deeper than `MAX_NESTING`, becomes a `Fault`. Times in nanoseconds become
+    standard library times if these can represent them, otherwise text.
     """
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
-        values = [_value(scalar) for scalar in column]
+        values = [_read_value(scalar) for scalar in column]
     if str(column.type).count("<") > MAX_NESTING:
         values = [value if is_nested_within(value) else NESTED_TOO_DEEP for value in values]
-    return [_without_pandas(value) for value in values] if "[ns" in str(column.type) else values
+    return [_to_stdlib_times(value) for value in values] if "[ns" in str(column.type) else values
 
 
 def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
-    """Rows of a batch with a value that is a Fault; nearly always none, which costs a look at the types."""
+    """Map the numbers of rows in a batch that contain a Fault to their first fault."""
     return {
         number: value
         for column in reversed(columns)
-        if Fault in set(map(type, column))
+        if Fault in set(map(type, column))  # almost always false, and cheaper than a test per value
         for number, value in enumerate(column)
         if isinstance(value, Fault)
     }
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _read_value(scalar: pa.Scalar) -> Any:
+    """Convert one Arrow scalar; return a Fault for invalid UTF-8."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError as error:
         return utf8_fault(error)
 
 
-def _without_pandas(value: Any) -> Any:
-    """pyarrow has pandas hold nanoseconds, in types that no JSON encoder takes."""
+def _to_stdlib_times(value: Any) -> Any:
+    """Convert the pandas times that pyarrow returns for nanoseconds.
+
+    JSON encoders do not accept them.
+    """
     match type(value).__name__:
         case "list" | "tuple":
-            return [_without_pandas(item) for item in value]
+            return [_to_stdlib_times(item) for item in value]
         case "dict":
-            return {key: _without_pandas(item) for key, item in value.items()}
+            return {key: _to_stdlib_times(item) for key, item in value.items()}
         case "Timestamp":
             return str(value) if value.nanosecond else value.to_pydatetime()
         case "Timedelta":
@@ -154,7 +168,10 @@ def _without_pandas(value: Any) -> Any:
 
 
 def read_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
+    """Yield each row of a batch, or its first fault.
+
+    Values are converted by `column_values`.
+    """
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faulty_rows(columns)

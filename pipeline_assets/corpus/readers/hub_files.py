@@ -1,8 +1,9 @@
-"""Files of a repo at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
+"""Files of a hub repository at one commit.
 
-Every call is retried the same way, every answer held against the listing, every byte kept in the cache under the hash
-of its file, so that nothing is downloaded twice and a commit that was read once needs no network. What a hub says
-becomes part of a path only where it can be nothing but a hash.
+The tree is listed once, and files are read by exact path and byte range. Every call is retried in the same way, every
+response is checked against the listing, and all bytes are cached under the hash of their file. So nothing is downloaded
+twice, and a commit that was read once needs no network. Text from a hub becomes part of a local path only if it is a
+hash.
 """
 
 import fcntl
@@ -22,7 +23,7 @@ from pipeline_assets.corpus.readers import hub_http
 from pipeline_assets.corpus.readers.hub_listing import (
     HubFile,
     is_digest,
-    listed_file,
+    parse_tree_entry,
     read_cached_listing,
     write_listing,
 )
@@ -36,16 +37,16 @@ T = TypeVar("T")
 _PARTIAL = ".part"
 _NAMES: dict[hub_http.RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
-    "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest ones have no owner
+    "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
 }
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
-CACHE_FOLDER = "hub_cache"  # below a data root
+CACHE_FOLDER = "hub_cache"  # relative to a data root
 
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes [start, stop) of a hub file, in a local file."""
+    """Bytes [start, stop) of a hub file, stored in a local file."""
 
     start: int
     stop: int
@@ -54,17 +55,18 @@ class Span:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """Reading access to datasets on a hub, or to its models: `dataset` is then the name of one.
+    """Read access to the datasets or models of a hub.
 
     Attributes:
-        cache: folder for listings and bytes; may be deleted at any time between builds.
-        endpoint: address of the hub; None means the client's own default (HF_ENDPOINT, else the public hub).
-        token: for gated and private datasets; None means the client's own (HF_TOKEN, or the saved login).
-        tries: how often a call is tried in all.
-        wait_s: first wait between tries, doubled each time up to 60 s, unless the hub says how long.
-        progress_s: a body that brings less than `hub_session.LEAST_BYTES` in so many seconds is cut off.
-        traffic: counts what comes over the wire.
-        repo_type: what repos are read; those of models have a cache beside that of datasets.
+        cache: Folder for listings and bytes; may be deleted at any time between builds.
+        endpoint: URL of the hub; None uses the client's default (HF_ENDPOINT, else the public hub).
+        token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
+        tries: Maximum number of attempts per call.
+        wait_s: First wait between attempts, doubled each time up to 60 s unless the hub specifies the wait.
+        progress_s: A response that delivers less than `hub_session.MIN_BYTES` in this time is aborted.
+        traffic: Counter of received bytes.
+        repo_type: Type of the repositories. For models, `dataset` is the name of a model, and the cache is a subfolder.
+
     """
 
     cache: Path
@@ -77,57 +79,62 @@ class HubFiles:
     repo_type: hub_http.RepoType = "dataset"
 
     def for_models(self) -> "HubFiles":
-        """The same for models, with the same counter."""
+        """Return access to the models of the same hub, with the same traffic counter."""
         return replace(self, repo_type="model")
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
-        """The commit, 40 hex digits, that a branch or tag points to now.
+        """Return the commit (40 hex digits) that a branch or tag points to.
 
         Raises:
-            UsageError: `dataset` is no name of one: owner/name, of a model maybe without owner.
+            UsageError: `dataset` is not a valid name.
+
         """
         check_name(dataset, self.repo_type)
         return self.call(dataset, revision, lambda: self._commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
-        """Every file at the commit, sorted by path; asked once, then kept.
+        """List every file at a commit, sorted by path; the listing is cached.
 
         Raises:
-            InputError: `commit` is no commit, or the hub doesn't know it or doesn't show it.
+            InputError: `commit` is not a commit, is unknown to the hub, or is not accessible.
+
         """
         if not _COMMIT.fullmatch(commit):
-            raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, "run `corpusmill pin` to get one")
-        kept = self.listing_path(dataset, commit)
-        files = read_cached_listing(kept)
+            fix = "run `corpusmill pin` to get the commit"
+            raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, fix)
+        path = self.listing_path(dataset, commit)
+        files = read_cached_listing(path)
         if files is None:
             files = self.call(dataset, commit, lambda: self._list(dataset, commit))
-            durable.make_folder(kept.parent)
-            write_listing(kept, files)
+            durable.make_folder(path.parent)
+            write_listing(path, files)
         return files
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
         An interrupted download resumes. A whole file is checked against its hash in the listing. For a part, the hub
-        must state that it belongs to the file with that hash; its own sha256 is stored and checked at every later use.
+        must confirm that it belongs to the file with that hash; the sha256 of the part is stored and checked at every
+        later use.
 
         Raises:
-            InputError: the hub has other bytes under this name, or does not return them.
+            InputError: The hub has other bytes under this name, or does not return them.
+
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
         durable.make_folder(folder)
         with _exclusive(folder):
-            kept = _cached_span(folder, start, stop)
-            if kept is None:
-                partial = _partial(folder, start, stop)
+            path = _cached_span(folder, start, stop)
+            if path is None:
+                partial = _partial_path(folder, start, stop)
                 self.call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
                 if (start, stop) == (0, file.size) and _file_digest([partial], file) != file.digest:
                     partial.unlink()
-                    raise _not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
-                kept = folder / f"{start}-{stop}.{file_sha256(partial)}"
-                durable.rename(partial, kept)
-        return Span(start, stop, kept)
+                    raise _hash_mismatch_error(file.digest, f"{dataset}@{commit}:{file.path}")
+                path = folder / f"{start}-{stop}.{file_sha256(partial)}"
+                durable.rename(partial, path)
+        return Span(start, stop, path)
 
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
@@ -136,13 +143,13 @@ class HubFiles:
         Only names and sizes are compared: damage shows when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
-        going_on = _partial_name(start, stop)
-        have = 0
+        partial = _partial_name(start, stop)
+        cached_bytes = 0
         for path in folder.glob(f"{start}-{stop}.*"):
             size = path.stat().st_size
-            if path.name == going_on or (path.suffix != _PARTIAL and size == stop - start):
-                have = max(have, size)
-        return max(0, stop - start - have)
+            if path.name == partial or (path.suffix != _PARTIAL and size == stop - start):
+                cached_bytes = max(cached_bytes, size)
+        return max(0, stop - start - cached_bytes)
 
     def _commit(self, dataset: str, revision: str) -> str:
         client = self.client()
@@ -150,11 +157,14 @@ class HubFiles:
         with hub_http.parsing_response():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
-                raise ValueError(f"{sha!r} is no commit")
+                raise ValueError(f"{sha!r} is not a commit")
             return str(sha)
 
     def _list(self, dataset: str, commit: str) -> list[HubFile]:
-        """List the files on all pages of the tree; a repeated path ends a cycle of pages."""
+        """List the files on all pages of the tree.
+
+        A repeated path is an error, because it indicates a cycle of pages.
+        """
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
@@ -163,28 +173,28 @@ class HubFiles:
             entries, url = client.page(url)
             with hub_http.parsing_response():
                 if url is not None and not entries:
-                    raise ValueError("an empty page names a next one")
+                    raise ValueError("an empty page has a next page")
                 for entry in entries:
                     if entry["path"] in paths:
                         raise ValueError(f"{entry['path']!r} is listed twice")
                     paths.add(entry["path"])
                     if entry["type"] != "directory":
-                        files.append(listed_file(entry))
+                        files.append(parse_tree_entry(entry))
             if len(paths) > _MAX_ENTRIES:
-                what = f"the listing goes on after {_MAX_ENTRIES:,} files and folders"
+                what = f"the listing has more than {_MAX_ENTRIES:,} files and folders"
                 raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(files, key=lambda file: file.path)
 
-    def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Remove the cached listing, and raise, if the hub doesn't list the file as it does: it came damaged."""
-        kept = self.listing_path(dataset, commit)
-        if file in (read_cached_listing(kept) or ()) and file not in self._list(dataset, commit):
-            kept.unlink()
+    def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
+        """Raise if the hub's listing contradicts the cached one, and remove that."""
+        path = self.listing_path(dataset, commit)
+        if file in (read_cached_listing(path) or ()) and file not in self._list(dataset, commit):
+            path.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
-            raise RetryableError(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
+            raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""
+        """Make one attempt: locate the file, compare it with the listing, append bytes."""
         import httpx2
 
         durable.step("create", partial)
@@ -194,29 +204,29 @@ class HubFiles:
             return
         client = self.client()
         where = f"{dataset}@{commit}:{file.path}"
-        place = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
-        found = client.locate(f"{client.address}/{place}/resolve/{commit}/{quote(file.path)}")
-        if found.etag != file.digest.partition(":")[2] or found.size != file.size:
-            self._check_kept_listing(dataset, commit, file)
-            listed = f"the listing says {file.digest} of {file.size} bytes"
-            raise _changed(f"the hub has {found.etag} of {found.size} bytes, {listed}", where)
-        with client.stream(found.location, where, Range=f"bytes={first}-{stop - 1}") as response:
-            if response.status_code in (401, 403, 404) and not client.is_own(found.location):
-                what = f"the storage that the hub names refuses the bytes (HTTP {response.status_code})"
-                fix = "run the same command later: it goes on; if it persists, pin a new commit"
+        repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
+        located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")
+        if located.etag != file.digest.partition(":")[2] or located.size != file.size:
+            self._check_cached_listing(dataset, commit, file)
+            listed = f"the listing has {file.digest} of {file.size} bytes"
+            raise _changed_error(f"the hub has {located.etag} of {located.size} bytes, {listed}", where)
+        with client.stream(located.location, where, Range=f"bytes={first}-{stop - 1}") as response:
+            if response.status_code in (401, 403, 404) and not client.is_own(located.location):
+                what = f"the hub's storage refused the download (HTTP {response.status_code})"
+                fix = "run the same command later to resume; if the error persists, pin a new commit"
                 raise TransientError(what, where, fix)
             client.check(response)
             if response.status_code != 206 and (first, stop) != (0, file.size):
-                raise InputError("the hub ignores byte ranges", where, "use a hub that serves ranges")
-            asked, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
-            if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
-                raise _changed(f"the hub sends `{served}` for `{asked}`", where)
+                raise InputError("the hub ignores byte ranges", where, "use a hub that supports ranges")
+            requested, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
+            if response.status_code == 206 and served not in (requested, requested.replace(f"/{file.size}", "/*")):
+                raise _changed_error(f"the hub sent `{served}` for `{requested}`", where)
             with durable.naming_file(partial), open(partial, "ab") as output:
                 try:
                     for block in client.body(response):
                         durable.step("append", partial)
                         output.write(block)
-                except RetryableError:  # an answer that is longer than asked for is not used as far as it was
+                except RetryableError:  # the response is longer than requested, so its first bytes are not used either
                     partial.unlink()
                     raise
                 output.flush()
@@ -226,33 +236,39 @@ class HubFiles:
             raise httpx2.ReadError("the body ended early")
 
     def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
-        """As `with_retries`, with this patience."""
+        """Run a call with retries, as in `with_retries`, with the patience of this object."""
         address, patience = self.client().address, (self.tries, self.wait_s)
         return hub_http.with_retries(
             call, hub_http.HubCall(dataset, revision, address, *patience, writes, self.repo_type)
         )
 
     def client(self) -> hub_http.HubClient:
-        """Whose requests a call may make."""
+        """Return a client for the requests of a call."""
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
-        """Where the cache keeps what a dataset holds at a commit."""
+        """Return the cache path of the listing of a dataset at a commit."""
         return self._cache_folder(dataset) / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
-        """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`.
+        """Return the cache folder for the bytes of a file.
+
+        It contains spans named `<start>-<stop>.<sha256>`, and downloads named `.part`.
 
         Raises:
-            InputError: `digest` is none.
+            InputError: `digest` is not a file hash.
+
         """
         folder = self._cache_folder(dataset)
         if not is_digest(digest):
-            raise InputError(f"{digest!r} is no hash of a file", dataset, "list the files at their commit again")
+            raise InputError(f"{digest!r} is not a file hash", dataset, "list the files at their commit again")
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """The cache of one dataset; no dataset's is called `models`, since each has `--` in its name."""
+        """Return the cache folder of a dataset or model.
+
+        No dataset folder has the name `models`, because each contains `--`.
+        """
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 
@@ -260,8 +276,11 @@ class HubFiles:
         return f"{client.address}/api/{self.repo_type}s/{dataset}"
 
 
-def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
-    """What is made of each item, in their order, several at a time; what hasn't begun when one fails never begins."""
+def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
+    """Apply `work` to items in several threads, and yield the results in order.
+
+    After an error, items that have not started are cancelled.
+    """
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
         yield from pool.map(work, items)
@@ -270,41 +289,44 @@ def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterat
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise InputError if spans, all bytes of the file in order, lack its hash; the cache loses them then."""
+    """Raise InputError if spans do not match the hash of the file.
+
+    `spans` are all bytes of the file, in order. On a mismatch they are removed from the cache.
+    """
     if _file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
-        raise _not_as_listed(file.digest, where)
+        raise _hash_mismatch_error(file.digest, where)
 
 
 def delete_spans(spans: Iterable[Span]) -> None:
-    """Removes spans from the cache: damaged bytes must not be what the next try finds."""
+    """Remove spans from the cache, so that the next attempt fetches them again."""
     for span in spans:
         span.local.unlink(missing_ok=True)
 
 
-def _not_as_listed(digest: str, where: str) -> InputError:
-    what = f"downloaded bytes don't hash to {digest}, which the listing says"
-    return RetryableError(what, where, "run again; if it persists, the hub's copy is damaged")
+def _hash_mismatch_error(digest: str, where: str) -> InputError:
+    what = f"downloaded bytes do not match {digest} of the listing"
+    return RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
 
 
-def _changed(what: str, where: str) -> InputError:
-    return InputError(what, where, "the file changed under its name: pin a new commit")
+def _changed_error(what: str, where: str) -> InputError:
+    return InputError(what, where, "the file changed on the hub: pin a new commit")
 
 
 def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
-    """Whether a dataset, or a model, may be called so on a hub."""
+    """Check whether a name is valid for a dataset or model on a hub."""
     return _NAMES[repo_type][0].fullmatch(name) is not None
 
 
 def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
-    """Raise UsageError if a name is none of a dataset, or of a model."""
+    """Raise UsageError if a name is not valid for a dataset or model."""
     if not is_name(name, repo_type):
-        raise UsageError(f"this is no {repo_type}", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
+        raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
 
 
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """One process, and one thread of it, at a time: two builds may want the same bytes."""
+    """Lock a folder, because two builds or threads may fetch the same bytes."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -314,19 +336,22 @@ def _exclusive(folder: Path) -> Iterator[None]:
 
 
 def _cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """A cached span that is still what it was; a damaged one is removed."""
+    """Return a cached span whose hash is valid; a damaged span is removed."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == _PARTIAL:
             continue
         if file_sha256(path) == path.suffix[1:]:
             return path
-        logger.warning("%s: cached bytes are damaged; they are fetched again", path)
+        logger.warning("%s: cached bytes are damaged; fetching them again", path)
         path.unlink()
     return None
 
 
-def _partial(folder: Path, start: int, stop: int) -> Path:
-    """Where a download goes on; what another boot of the machine left may hold bytes never synced, and is removed."""
+def _partial_path(folder: Path, start: int, stop: int) -> Path:
+    """Return the path of a download to resume.
+
+    A download from before a reboot may contain bytes that were never synced, and is removed.
+    """
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL}"):
         if other != partial:
@@ -339,7 +364,7 @@ def _partial_name(start: int, stop: int) -> str:
 
 
 def _file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Digest of the parts' bytes, of the kind that the listing has for the file."""
+    """Hash the parts with the algorithm of the file's digest in the listing."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:

@@ -1,8 +1,7 @@
-"""Requests to a hub, which is another party's machine: each answer is bounded, secrets stay with its own origin, and
-what passes by itself is tried again.
+"""Requests to a hub with bounded responses, retries and protected credentials.
 
-What a hub says to go on with (a redirect, a next page) is followed elsewhere too, but without the token; a next page
-has to be of the origin that named it. What doesn't pass is one line that says what to do.
+A hub is a machine of another party. Redirects may lead to other origins, but without the token; a next page must have
+the origin of the page before it. Temporary errors are retried; any other error is one line with a fix.
 """
 
 import itertools
@@ -28,15 +27,15 @@ logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
-_REFUSAL_BLOCKS = 4
+_MAX_REFUSAL_BLOCKS = 4
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
-_LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
-_SHOWN_CHARACTERS = 200
+_MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub has rate limit windows of 300 s
+_MAX_ERROR_CHARACTERS = 200
 _UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 class Traffic:
-    """Bytes of listings and files that a hub sent, counted as they arrive, by any number of threads."""
+    """Thread-safe counter of the bytes of listings and files that a hub sent."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -49,7 +48,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Located:
-    """Where the bytes of a file are, and which file the hub says it is: its etag and its size."""
+    """Address of a file's bytes, with the etag and size that the hub states."""
 
     location: str
     etag: str
@@ -75,11 +74,12 @@ class HubClient:
         return limited_client(self.address, self._progress_s)
 
     def page(self, url: str) -> tuple[Any, str | None]:
-        """The JSON at an address, and the address of the page that follows.
+        """Fetch a JSON page; return its content and the address of the next page.
 
         Raises:
-            Garbled: it is no JSON; the next page is of another origin.
-            RetryableError: it is longer than any answer of a hub.
+            MalformedResponse: The content is not JSON, or the next page has another origin.
+            RetryableError: The response is longer than any valid one.
+
         """
         with self.stream(url, self.address) as response:
             self.check(response)
@@ -90,11 +90,14 @@ class HubClient:
                 return json.loads(content), None
             address = response.url.join(following)
             if address.origin != response.url.origin:
-                raise ValueError(f"its next page is of another origin, {address.scheme}://{address.netloc.decode()}")
+                raise ValueError(f"the next page has another origin, {address.scheme}://{address.netloc.decode()}")
             return json.loads(content), str(address)
 
     def locate(self, url: str) -> Located:
-        """What the hub says of the file at an address, without its bytes; a redirect that names a file is an answer."""
+        """Return the location and metadata of a file without its bytes.
+
+        Redirects are followed until a response has the metadata.
+        """
         session = self._session
         response = session.head(url, headers=self._headers, follow_redirects=False)
         for _ in range(session.max_redirects):
@@ -102,7 +105,7 @@ class HubClient:
                 break
             response = session.send(response.next_request, follow_redirects=False)
         else:
-            raise MalformedResponse(f"it redirects more than {session.max_redirects} times")
+            raise MalformedResponse(f"more than {session.max_redirects} redirects")
         self.check(response)
         headers = response.headers
         with parsing_response():
@@ -112,47 +115,53 @@ class HubClient:
         return Located(location, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
-        """The answer to a GET, its body unread, and its status maybe a refusal.
+        """Start a GET request; the response's body is unread and its status unchecked.
 
-        Args:
-            where: what an error about the body's size names.
+        An error about the size of the body names `where`.
         """
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_own(self, url: str) -> bool:
-        """Whether an address is of the hub itself: its origin, the only one that gets the token."""
+        """Check whether an address belongs to the hub; no other origin gets the token."""
         import httpx2
 
         return httpx2.URL(url).origin == httpx2.URL(self.address).origin
 
     def body(self, response: "httpx2.Response") -> Iterator[bytes]:
-        """Blocks of a body, as they arrive: of one that were being filled, a cut would lose all.
+        """Yield the blocks of a body as they arrive.
+
+        Collecting larger blocks would lose their data when the stream breaks.
 
         Raises:
-            RetryableError: it is longer than was asked for.
-            httpx2.ReadTimeout: it drips.
+            RetryableError: The body is longer than requested.
+            httpx2.ReadTimeout: The body arrives too slowly.
+
         """
         for block in response.iter_raw():
             self._traffic.add(len(block))
             yield block
 
     def check(self, response: "httpx2.Response") -> None:
-        """Raise the client's HfHubHTTPError for a refusal, by its status and headers.
+        """Raise the client's HfHubHTTPError for an error status, by status and headers.
 
-        What its body says isn't used; a short one is read, so that the connection can be used again.
+        The body is not used. A short one is read so that the connection can be reused.
         """
         import httpx2
         from huggingface_hub import hf_raise_for_status
 
         if response.is_error and not response.is_closed:
             with suppress(httpx2.RequestError):
-                list(itertools.islice(response.iter_raw(), _REFUSAL_BLOCKS))
+                list(itertools.islice(response.iter_raw(), _MAX_REFUSAL_BLOCKS))
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
 
 class HubCall(NamedTuple):
-    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`;
-    whether it changes something there; and what `dataset` is the name of.
+    """Description of a call for errors, with its patience as in `HubFiles`.
+
+    Attributes:
+        writes: Whether the call changes something on the hub.
+        repo_type: Type of the repository that `dataset` names.
+
     """
 
     dataset: str
@@ -165,56 +174,60 @@ class HubCall(NamedTuple):
 
 
 class MalformedResponse(Exception):
-    """An answer that is none of the hub's: cut by a proxy, or its login page."""
+    """A response that is not from a hub: truncated by a proxy, or a login page."""
 
 
 @contextmanager
 def parsing_response() -> Iterator[None]:
-    """Raise Garbled inside the context if the answer's JSON is none, or has other fields."""
+    """Convert parsing errors inside the context to MalformedResponse."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedResponse(_shown(error)) from None
+        raise MalformedResponse(_error_text(error)) from None
 
 
-def with_retries(call: Callable[[], T], asked: HubCall) -> T:
-    """The call's result, tried again after what passes by itself: 408, 429, 5xx, a cut or refused connection.
+def with_retries(call: Callable[[], T], request: HubCall) -> T:
+    """Return the call's result, and retry temporary errors.
+
+    These are 408, 429, 5xx, and broken or refused connections.
 
     Raises:
-        UsageError: there is no such dataset, model or revision, or the address is none.
-        InputError: it doesn't pass, or not within the tries; says what to do.
+        UsageError: The dataset, model or revision does not exist, or the address is invalid.
+        InputError: The error is permanent, or persists after all attempts; the message has a fix.
+
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
-    _check_address(asked.address)
+    _check_address(request.address)
     for attempt in itertools.count(1):
         try:
             return call()
         except HfHubHTTPError as error:
             status = error.response.status_code
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-            seconds, refusal = requested_wait_s(error.response.headers), _explain(error, status, asked)
+            seconds, refusal = requested_wait_s(error.response.headers), _explain(error, status, request)
         except httpx2.RequestError as error:
-            seconds, problem = None, _shown(error)
+            seconds, problem = None, _error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
-            refusal = TransientError(f"{asked.dataset} can't be reached ({problem})", asked.address, fix)
-        except (MalformedResponse, httpx2.InvalidURL) as error:  # of what the hub names: its own address was checked
-            seconds, problem = None, f"an answer that can't be read ({error})"
-            what = f"the answer for revision {asked.revision} can't be read ({error})"
-            fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"
-            refusal = TransientError(what, f"{asked.dataset} on {asked.address}", fix)
-        if attempt == asked.tries or not isinstance(refusal, TransientError):
+            refusal = TransientError(f"{request.dataset} cannot be reached ({problem})", request.address, fix)
+        except (MalformedResponse, httpx2.InvalidURL) as error:  # an URL in a response: the hub's own was checked
+            seconds, problem = None, f"the response cannot be parsed ({error})"
+            what = f"the response for revision {request.revision} cannot be parsed ({error})"
+            fix = "run the same command later; if the error persists, check the server at HF_ENDPOINT"
+            refusal = TransientError(what, f"{request.dataset} on {request.address}", fix)
+        if attempt == request.tries or not isinstance(refusal, TransientError):
             raise refusal
         if seconds is None:
-            seconds = min(60.0, asked.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
-        logger.warning("%s: %s; try %d of %d in %.1f s", asked.dataset, problem, attempt + 1, asked.tries, seconds)
+            seconds = min(60.0, request.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
+        attempts = f"{attempt + 1} of {request.tries}"
+        logger.warning("%s: %s; attempt %s in %.1f s", request.dataset, problem, attempts, seconds)
         time.sleep(seconds)
-    raise AssertionError("a call ends with its result, or is refused")
+    raise AssertionError("unreachable: the loop returns or raises")
 
 
 def _check_address(address: str) -> None:
-    """Raise UsageError if no call could reach a hub by an address."""
+    """Raise UsageError if an address is not a valid URL of a hub."""
     import httpx2
 
     try:
@@ -222,62 +235,67 @@ def _check_address(address: str) -> None:
     except httpx2.InvalidURL:
         url = httpx2.URL()
     if url.scheme not in ("http", "https") or not url.host or "@" in address:
-        shown = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
-        what = f"the hub's address is {shown!r}"
-        fix = "write it as http://HOST or https://HOST, without a user, or unset it"
-        raise UsageError(what, "HF_ENDPOINT", fix)
+        redacted = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
+        what = f"the URL must be http://HOST or https://HOST without a user, got {redacted!r}"
+        raise UsageError(what, "HF_ENDPOINT", "correct or unset the variable")
 
 
-def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
-    """What a status comes to; a `TransientError` where it passes by itself."""
+def _explain(error: Exception, status: int, request: HubCall) -> InputError:
+    """Convert an HTTP status to an error with a fix.
+
+    Temporary errors become `TransientError`.
+    """
     from huggingface_hub import errors
 
-    where, later = f"{asked.dataset} on {asked.address}", "run the same command later: it goes on"
+    where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
     if status == 429:
-        return TransientError(f"rate limited, after {asked.tries} tries", where, later)
+        return TransientError(f"rate limited after {request.tries} attempts", where, later)
     if status in RETRIED_STATUS:
-        return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
-    page = f"{asked.address}/{'datasets/' * (asked.repo_type == 'dataset')}{asked.dataset}"
+        return TransientError(f"HTTP {status} after {request.tries} attempts", where, later)
+    page = f"{request.address}/{'datasets/' * (request.repo_type == 'dataset')}{request.dataset}"
     match error:
         case errors.GatedRepoError():
-            fix = f"accept its terms on {page}, then set HF_TOKEN to your token"
-            return DeniedError(f"the {asked.repo_type} is gated", where, fix)
+            fix = f"accept the terms on {page}, then set HF_TOKEN to your token"
+            return DeniedError(f"the {request.repo_type} is gated", where, fix)
         case errors.RevisionNotFoundError():
-            is_model = asked.repo_type == "model"
-            fix = f"run `corpusmill pin {asked.dataset}{' --model' * is_model}` for its head"
-            fix += "" if is_model else ", with --recipe NAME to move the pin of a recipe"
-            return UsageError(f"it has no revision {asked.revision}", where, fix)
+            is_model = request.repo_type == "model"
+            fix = f"run `corpusmill pin {request.dataset}{' --model' * is_model}` to get the latest commit"
+            fix += "" if is_model else ", with --recipe NAME to update a recipe"
+            return UsageError(f"revision {request.revision} not found", where, fix)
         case errors.RemoteEntryNotFoundError():
-            return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
-    if asked.writes and status in (401, 403, 404):
-        what = f"the token may not write to it (HTTP {status})"
-        return RetryableError(what, where, "set HF_TOKEN to a token with write access to it, and check its name")
+            return InputError("file not found at the commit", where, "delete the cached listing, or pin a new commit")
+    if request.writes and status in (401, 403, 404):
+        what = f"the token has no write access (HTTP {status})"
+        return RetryableError(what, where, "set HF_TOKEN to a token with write access, and check the name")
     if status in (401, 404):
-        # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
+        # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token be unknown.
         kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
-        fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
-        return kind(f"there is no such {asked.repo_type}, or it is private (HTTP {status})", where, fix)
+        fix = "check the name; if it is private, set HF_TOKEN to a token with read access"
+        return kind(f"{request.repo_type} not found or private (HTTP {status})", where, fix)
     if status == 403:
-        fix = f"accept its terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
-        return DeniedError("the token may not read it (HTTP 403)", where, fix)
-    return RetryableError(f"HTTP {status} after {asked.tries} tries", where, later)
+        fix = f"accept the terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
+        return DeniedError("the token has no read access (HTTP 403)", where, fix)
+    return RetryableError(f"HTTP {status} after {request.tries} attempts", where, later)
 
 
-def _shown(error: Exception) -> str:
-    """An error whose text may be a hub's: in one line, and not for long."""
+def _error_text(error: Exception) -> str:
+    """Return an error's text, which a hub may control, in one line of limited length."""
     text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"
 
 
 def requested_wait_s(headers: object) -> float | None:
-    """Seconds that the hub asks to wait, by RateLimit or Retry-After; None if it doesn't say."""
+    """Return the seconds that the hub requests to wait; None if unspecified.
+
+    The hub uses the header RateLimit or Retry-After.
+    """
     from huggingface_hub.utils._http import parse_ratelimit_headers
 
     try:
         limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
         if limits is not None and limits.remaining == 0:
-            return min(_LONGEST_WAIT_S, limits.reset_in_seconds)
+            return min(_MAX_WAIT_S, limits.reset_in_seconds)
         seconds = int(headers["Retry-After"])  # type: ignore[index]
-    except (KeyError, ValueError):  # a date, which servers may send too, is not worth a clock
+    except (KeyError, ValueError):  # Retry-After may also be an HTTP date; ignore that form.
         return None
-    return min(_LONGEST_WAIT_S, seconds) if seconds >= 0 else None
+    return min(_MAX_WAIT_S, seconds) if seconds >= 0 else None

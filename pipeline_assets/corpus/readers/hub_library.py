@@ -1,6 +1,7 @@
-"""HTTP client of `huggingface_hub` with limits on time, size, recipients and its own retries.
+"""HTTP client of `huggingface_hub` with limits on time, size and retries.
 
-The library's own session has no timeout, reads any body whole and waits as long as a server requires.
+It also limits the recipients of credentials. The library's own session has no timeout, reads any body whole and waits
+as long as a server requires.
 """
 
 import functools
@@ -16,8 +17,8 @@ from huggingface_hub.utils import _http
 from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, MalformedResponse, requested_wait_s
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
 
-_MAX_RETRY_WAIT_S = 60.0  # of `huggingface_hub`, which waits five times per call
-_LEAST_CHUNK_BYTES = 1 << 20  # storages of this kind refuse parts below 5 MiB
+_MAX_RETRY_WAIT_S = 60.0  # `huggingface_hub` waits five times per call
+_MIN_CHUNK_BYTES = 1 << 20  # storages of this kind reject parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
@@ -25,11 +26,14 @@ class UnansweredError(httpx2.RequestError):
 
 
 class LibraryClient(LimitedClient):
-    """A `LimitedClient` for `huggingface_hub`, whose retries and waits are limited too. Streams may have any size.
+    """A `LimitedClient` for `huggingface_hub`, which also limits retries and waits.
+
+    Streams may have any size.
 
     Args:
-        token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
-        retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
+        token: Token for requests to the hub; None keeps the one that `huggingface_hub` sets.
+        retries: Whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
+
     """
 
     _decodes_refusals = True
@@ -111,7 +115,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_offer(response: httpx2.Response) -> None:
-    """Raise Garbled if a git-lfs offer has a part size that no storage takes.
+    """Raise MalformedResponse if a git-lfs offer has an unusable part size.
 
     Uploads are split into parts of this size; for a size of 0, the client divides by zero.
     """
@@ -120,7 +124,7 @@ def _check_offer(response: httpx2.Response) -> None:
     offer = response.json()
     for stored in offer["objects"]:
         header = ((stored.get("actions") or {}).get("upload") or {}).get("header") or {}
-        if "chunk_size" in header and int(header["chunk_size"]) < _LEAST_CHUNK_BYTES:
+        if "chunk_size" in header and int(header["chunk_size"]) < _MIN_CHUNK_BYTES:
             raise MalformedResponse(
-                f"chunk_size must be at least {_LEAST_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}"
+                f"chunk_size must be at least {_MIN_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}"
             )

@@ -1,4 +1,4 @@
-"""Files of a repo at one hub commit, as the hub lists them and as the cache keeps the listing."""
+"""Listings of a hub repository at one commit, in the hub's form and as cached."""
 
 import hashlib
 import logging
@@ -21,7 +21,10 @@ _INVALID_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file at a commit: its path, its size in bytes and its hash, `sha256:…` for LFS files, else `git-sha1:…`."""
+    """Path, size in bytes and hash of a hub file.
+
+    The hash is `sha256:…` for LFS files, otherwise `git-sha1:…`.
+    """
 
     path: str
     size: int
@@ -29,52 +32,61 @@ class HubFile:
 
 
 def is_digest(text: str) -> bool:
-    """Whether a hash is written as listings have it."""
+    """Check whether a text is a hash in the form of listings."""
     return _DIGEST.fullmatch(text) is not None
 
 
-def listed_file(entry: Mapping[str, Any]) -> HubFile:
-    """A file from an entry of the tree.
+def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
+    """Convert an entry of the hub's tree to a file.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such entry.
+        KeyError, TypeError, ValueError: The entry is not a file entry.
+
     """
     lfs = entry.get("lfs")
     digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
     if entry["type"] != "file":
-        raise ValueError(f"{entry} is no file")
-    return _checked_file(HubFile(entry["path"], entry["size"], digest))
+        raise ValueError(f"{entry} is not a file")
+    return _check_file(HubFile(entry["path"], entry["size"], digest))
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """A file of a hub dataset at a commit, as a manifest lists it; of a model, `dataset` is what `as_model` says."""
+    """Return the manifest entry of a hub file at a commit.
+
+    For a model, `dataset` is its `model_entry_name`.
+    """
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
-def _checked_file(file: HubFile) -> HubFile:
-    """Raise TypeError or ValueError if no listing may have the file: below its repo, of a size, with a hash."""
+def _check_file(file: HubFile) -> HubFile:
+    """Return a file if its path, size and hash are valid in a listing.
+
+    Raises:
+        TypeError, ValueError: The file is invalid.
+
+    """
     if _INVALID_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
-        raise ValueError(f"{file.path!r} is no path of a repo")
+        raise ValueError(f"{file.path!r} is not a path in a repository")
     if type(file.size) is not int or not 0 <= file.size < 1 << 63:
-        raise ValueError(f"{file.size!r} is no size")
+        raise ValueError(f"{file.size!r} is not a file size")
     if not is_digest(file.digest):
-        raise ValueError(f"{file.digest!r} is no hash")
+        raise ValueError(f"{file.digest!r} is not a file hash")
     return file
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """A listing as the cache keeps it. It decides which bytes are read: its hash says that it is as it was written."""
+    """A cached listing with its own hash, because it determines which bytes are read."""
 
     files: list[HubFile]
     sha256: str
 
 
-_LISTING_FILE = MetadataFile("listing", 1 << 30, "remove it: it is asked for again", _Listing)
+_LISTING_FILE = MetadataFile("listing", 1 << 30, "remove it, and it is fetched again", _Listing)
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:
-    """Writes a listing for the cache."""
+    """Write a listing into the cache."""
     durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _entry_sha256(files))))
 
 
@@ -83,27 +95,28 @@ def _entry_sha256(files: Sequence[HubFile]) -> str:
 
 
 def read_listing(path: Path) -> list[HubFile]:
-    """A cached listing.
+    """Read a cached listing.
 
     Raises:
-        FileNotFoundError: there is none.
-        InputError: it is damaged, or names what no repo has.
+        FileNotFoundError: The listing is not cached.
+        InputError: The cached listing is damaged or contains an invalid entry.
+
     """
     listing = _LISTING_FILE.read(path)
     if _entry_sha256(listing.files) != listing.sha256:
-        raise InputError("it is not as it was written", path, _LISTING_FILE.fix)
+        raise InputError("the listing does not match its own hash", path, _LISTING_FILE.fix)
     try:
-        return [*map(_checked_file, listing.files)]
+        return [*map(_check_file, listing.files)]
     except ValueError as error:
         raise InputError(str(error), path, _LISTING_FILE.fix) from None
 
 
 def read_cached_listing(path: Path) -> list[HubFile] | None:
-    """A cached listing; None where there is none, or a damaged one."""
+    """Read a cached listing; return None if it is missing or damaged."""
     try:
         return read_listing(path)
     except FileNotFoundError:
         return None
     except InputError:
-        logger.warning("%s: the cached listing is damaged; it is asked for again", path)
+        logger.warning("%s: the cached listing is damaged; fetching it again", path)
         return None

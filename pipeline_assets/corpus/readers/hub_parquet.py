@@ -1,4 +1,7 @@
-"""Parquet of a hub, by footer and row group: memory and traffic are those of what is read."""
+"""Parquet files on a hub, read by footer and row group.
+
+Memory and traffic are proportional to the row groups that are read.
+"""
 
 import bisect
 import io
@@ -13,12 +16,15 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, delete_span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.errors import InputError
 
-_TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
+_TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches the rest
 _MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
-    """A file of which only some spans, that don't overlap, are here; reading outside them is an error, not zeros."""
+    """A partially fetched file, consisting of disjoint spans.
+
+    Reading outside the spans is an error.
+    """
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -63,7 +69,7 @@ class SpanFile(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Footer:
-    """The metadata of a Parquet file on a hub, and the spans that it was read from: the end of the file, in order."""
+    """Metadata of a Parquet file on a hub, and the spans of its end, in order."""
 
     metadata: pq.FileMetaData
     spans: tuple[Span, ...]
@@ -71,13 +77,14 @@ class Footer:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """One row group of a hub file.
+    """A row group of a hub file.
 
     Attributes:
-        first_row: number of its first row in the file.
-        rows: in it.
-        start, stop: its bytes in the file.
-        text_bytes: uncompressed size of the text column, what a footer knows of the length of the texts.
+        first_row: Number of its first row in the file.
+        rows: Number of rows.
+        start, stop: Byte range in the file.
+        text_bytes: Uncompressed size of the text column, the footer's only information about text lengths.
+
     """
 
     file: HubFile
@@ -90,19 +97,20 @@ class RowGroup:
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
-    """The footer, fetched by one or two ranges.
+    """Read the footer of a file with one or two range requests.
 
     Raises:
-        InputError: the file is no Parquet file; what was fetched is removed, in case it was damaged on the way.
+        InputError: The file is not Parquet. The fetched bytes are removed in case they were damaged in transit.
+
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
     fix = "the file is damaged: pin another commit"
     if len(tail) < 12 or tail[-4:] != _MAGIC:
-        what, fix = "this is no Parquet file", "correct `files` in the recipe"
+        what, fix = "the file is not Parquet", "correct `files` in the recipe"
     elif footer_bytes > file.size:
-        what = "its footer is longer than the file"
+        what = "the Parquet footer is longer than the file"
     else:
         if footer_bytes > len(tail):
             spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, spans[0].start), *spans)
@@ -110,16 +118,17 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
             with SpanFile(file.size, spans) as source:
                 return Footer(pq.read_metadata(source), spans)
         except (pa.ArrowException, OSError) as error:
-            what = f"its footer can't be read ({error})"
+            what = f"the Parquet footer cannot be read ({error})"
     delete_spans(spans)
     raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 
 def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
-    """Every row group of a file, in file order.
+    """List the row groups of a file in file order.
 
     Raises:
-        UsageError: there is no such text column (names those present).
+        UsageError: The text column does not exist; the message lists the existing columns.
+
     """
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
@@ -140,9 +149,12 @@ def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> l
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
-    """A Parquet file of which the footer and some row groups are here; where it has page checksums, they are checked.
+    """Open a Parquet file with local spans of the footer and some row groups.
+
+    Page checksums are verified.
 
     Raises:
-        pyarrow.ArrowException, OSError: the bytes are not those of a Parquet file.
+        pyarrow.ArrowException, OSError: The bytes are not a Parquet file.
+
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)

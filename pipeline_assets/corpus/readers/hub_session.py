@@ -19,28 +19,29 @@ from huggingface_hub.utils import _http
 from pipeline_assets.corpus.readers.hub_http import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
-TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
-LEAST_BYTES = 1 << 18  # per `progress_s`: what each of eight fetches gets of a line of a third of a megabit a second
+TIMEOUT_S = 30.0  # between two bytes: with this limit alone, a gigabyte could take a thousand years
+MIN_BYTES = 1 << 18  # per `progress_s`: the share of one of eight fetches on a connection of 0.3 Mbit/s
 MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
-_WRITE_BYTES = 1 << 13  # progress is checked after each: a receiver that drips takes minutes for so many
+_WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver takes minutes for this many
 
 
 @functools.cache
 def _trusted_authorities() -> ssl.SSLContext:
-    """Return the TLS settings of all clients; reading the authorities' certificates takes 20 ms."""
+    """Return the TLS settings of all clients; cached, because loading takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
 class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives credentials. An answer may have the bytes of the requested range, else MAX_JSON_BYTES.
+    Only this hub receives credentials. A response may have the bytes of the requested range, otherwise MAX_JSON_BYTES.
 
     Args:
         address: URL of the hub.
-        progress_s: seconds of waiting in which at least LEAST_BYTES must arrive or be sent; also the timeout of a
+        progress_s: seconds of waiting in which at least MIN_BYTES must arrive or be sent; also the timeout of a
             silent connection, up to TIMEOUT_S.
+
     """
 
     _decodes_refusals = False
@@ -58,24 +59,27 @@ class LimitedClient(httpx2.Client):
         )
 
     def _restrict(self, request: httpx2.Request) -> None:
-        """Send credentials only to the hub, and request uncompressed answers.
+        """Send credentials only to the hub, and request uncompressed responses.
 
-        A compressed answer can have any size once unpacked.
+        A compressed response can have any size once decompressed.
         """
         if request.url.origin != self._origin:
             request.headers.pop("Authorization", None)
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of a body; refuse compression, but for a refusal by its status, whose body nobody decodes."""
+        """Limit the size of a body, and reject compression.
+
+        An error response may be compressed if its body is never decoded.
+        """
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
         if is_compressed and (self._decodes_refusals or not response.is_error):
-            raise MalformedResponse("the answer is compressed, which was not requested")
+            raise MalformedResponse("the response is compressed, which was not requested")
         request = response.request
         span = _RANGE.fullmatch(request.headers.get("Range", "")) if response.is_success else None
-        most = int(span[2]) - int(span[1]) + 1 if span else MAX_JSON_BYTES
+        max_bytes = int(span[2]) - int(span[1]) + 1 if span else MAX_JSON_BYTES
         where = request.extensions.get("where", f"{response.url.copy_with(query=None)}")
-        response.stream = _BoundedStream(response.stream, most, where)
+        response.stream = _BoundedStream(response.stream, max_bytes, where)
 
     def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
         return self._timed(super()._init_transport(*arguments, **options))
@@ -90,23 +94,23 @@ class LimitedClient(httpx2.Client):
 
 
 limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
-"""The client of a hub, whose connections all readers of a process share."""
+"""Return the client of a hub; all readers of a process share its connections."""
 os.register_at_fork(after_in_child=limited_client.cache_clear)
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """Body of an answer, up to `most` bytes."""
+    """Body of a response, up to `max_bytes`."""
 
-    def __init__(self, stream: Any, most: int, where: str) -> None:
-        self._stream, self._most, self._where = stream, most, where
+    def __init__(self, stream: Any, max_bytes: int, where: str) -> None:
+        self._stream, self._max_bytes, self._where = stream, max_bytes, where
 
     def __iter__(self) -> Iterator[bytes]:
         count = 0
         for block in self._stream:
             count += len(block)
-            if count > self._most:
-                what = f"the answer must have at most {self._most:,} bytes, and continues"
-                raise RetryableError(what, self._where, "retry later; if it persists, check what answers there")
+            if count > self._max_bytes:
+                what = f"the response is longer than {self._max_bytes:,} bytes"
+                raise RetryableError(what, self._where, "retry later; if the error persists, check the server")
             yield block
 
     def close(self) -> None:
@@ -114,7 +118,7 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """Connection that must move LEAST_BYTES in `progress_s` seconds of waiting.
+    """Connection that must move MIN_BYTES in `progress_s` seconds of waiting.
 
     The limit applies to any `progress_s` seconds of waiting in one direction. A socket timeout limits a single call:
     with this alone, headers, a body or an upload may drip for years.
@@ -163,7 +167,7 @@ class _TimedStream(httpcore2.NetworkStream):
     def _count(self, count: int, error: type[httpcore2.TimeoutException]) -> None:
         self._bytes += count
         if self._waited_s >= self._progress_s:
-            if self._bytes < LEAST_BYTES:
+            if self._bytes < MIN_BYTES:
                 raise error(f"{self._bytes:,} bytes in {self._waited_s:.0f} s")
             self._waited_s, self._bytes = 0.0, 0
 
@@ -183,8 +187,8 @@ class _TimedBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        longest = min(timeout or TIMEOUT_S, TIMEOUT_S, self._progress_s)
-        stream = self._backend.connect_tcp(host, port, longest, local_address, socket_options)
+        limit_s = min(timeout or TIMEOUT_S, TIMEOUT_S, self._progress_s)
+        stream = self._backend.connect_tcp(host, port, limit_s, local_address, socket_options)
         return _TimedStream(stream, self._progress_s)
 
     def sleep(self, seconds: float) -> None:

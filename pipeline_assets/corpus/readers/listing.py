@@ -1,4 +1,4 @@
-"""Files that an artifact is made from as they are listed before it is built, with the figures that they tell."""
+"""Listings of an artifact's input files before it is built."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,13 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A figure before it is real, and for people what it rests on, as `the listing and footers`."""
+    """A forecast figure.
+
+    Attributes:
+        value: Forecast value.
+        basis: Text for people about the sources of the forecast, such as `the listing and footers`.
+
+    """
 
     value: float
     basis: str
@@ -21,34 +27,39 @@ class Planned:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files outside of the data root that an artifact is made from, as far as a listing and footers tell.
+    """Files outside the data root that an artifact depends on.
 
     Attributes:
-        inputs: as the artifact's manifest will list them; none of what is made of other artifacts.
-        missing: bytes that a hub will be asked for, by the name of the file; None where no hub is.
+        inputs: Entries of the artifact's manifest, as far as the listing and Parquet footers determine them; empty for
+            artifacts that depend on other artifacts only.
+        missing_bytes: Bytes to request from a hub, by file name; None if no hub is involved.
+
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
-    missing: Mapping[str, int] | None = None
+    missing_bytes: Mapping[str, int] | None = None
 
     @classmethod
     def from_files(cls, files: Iterable[SourceFile]) -> "Listing":
-        """Of files of this machine, none of which has been hashed."""
+        """List local files that have not been hashed."""
         return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Of what reads files of a hub whole, listed by what it is made from."""
-        return cls(
-            missing={f"{dataset}:{file.path}": hub.count_missing_bytes(dataset, file, 0, file.size) for file in files}
-        )
+        """List hub files that are read whole and that upstream manifests list already."""
+        names = {f"{dataset}:{file.path}": file for file in files}
+        missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
+        return cls(missing_bytes=missing)
 
 
-def figures_of_inputs(inputs: Inputs) -> dict[str, int]:
-    """What is read of files: their row groups, where footers tell them, else all bytes; nothing of artifacts."""
+def input_figures(inputs: Inputs) -> dict[str, int]:
+    """Sum the bytes and rows that a build reads from input files.
+
+    A file counts with its row groups if the manifest names them, otherwise with all its bytes. Artifacts do not count.
+    """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]
     if groups:
-        size = sum(one["stop"] - one["start"] for one in groups)
-        return {"bytes_read": size, "rows": sum(one["rows"] for one in groups)}
+        size = sum(group["stop"] - group["start"] for group in groups)
+        return {"bytes_read": size, "rows": sum(group["rows"] for group in groups)}
     return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}

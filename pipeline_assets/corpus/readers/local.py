@@ -1,14 +1,17 @@
-"""Local files → rows: JSON lines, Parquet and text, in pieces that are planned from sizes and footers alone.
+"""Rows of local files: JSON lines, Parquet and text.
 
-| name | rows | place of a row (`source_row`) | pieces |
+The files are divided into pieces according to sizes and footers.
+
+| name | rows | position of a row (`source_row`) | pieces |
 |---|---|---|---|
-| `.jsonl` `.ndjson` `.json` | lines | bytes before it in the uncompressed text | byte ranges, cut at lines |
+| `.jsonl` `.ndjson` `.json` | lines | byte offset in the uncompressed text | byte ranges, divided at lines |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
-| `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or as of lines | the file, or byte ranges |
+| `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or byte offset | the file, or byte ranges |
 
-Byte ranges of paragraphs are cut at blank lines, of lines at each line.
+Byte ranges of paragraphs are divided at blank lines, ranges of lines at each line.
 
-Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
+Lines and texts may be compressed (zstd, gzip, bzip2, xz). A compressed file is one piece, because reading cannot start
+in its middle.
 """
 
 import fnmatch
@@ -21,7 +24,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patterns, SourceLabels, another_column
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patterns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
@@ -29,199 +32,220 @@ from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, F
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.spine.section import Option, text_rule
 
-LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
+SAMPLE_ROWS = 20  # first rows of a file, and first files, in checks that read a sample
 Piece = source_folder.ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
-"""What of a text file is a document."""
+"""Unit of a text file that becomes a document."""
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
-_FILE_NAME_RULE = "it is the name of files in any folder, such as LICENSE or LICENSE*"
+_FILE_NAME_RULE = "write a file name without folders, such as LICENSE or LICENSE*"
 _LATER_KEYS = frozenset({"text_endings", "license_files"})
 
 
-def _is_text_ending(ending: str) -> str:
+def _check_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
-        raise ValueError("the ending of a name is a dot and lower-case letters, such as .py; it fits in either case")
+        raise ValueError("write a dot and lower-case letters, such as .py; upper-case file names match too")
     if ending.endswith((*FORMATS, *COMPRESSED)):
-        raise ValueError(f"files that end with {ending} are read already, each as what it is: leave it out")
+        raise ValueError(f"files that end with {ending} are read already; remove this ending")
     return ending
 
 
 class LocalRecipe(SourceLabels):
-    """Local files of one kind and how their rows become Documents.
+    """Local files of one source, and the conversion of their rows to Documents.
 
     Attributes:
-        columns: of JSON lines and Parquet; None where all files are text.
-        text_unit: None where no file is text. Blank lines are no documents of `line`.
-        text_endings: what names of text files end with, beside .txt and .md: `.py`, say.
-        license_files: pattern of names, such as LICENSE*. Such a file is no document; it says the licence of the rows
-            in its folder and below it that don't say theirs, up to the next such file. None looks at none.
+        columns: Columns of JSON lines and Parquet; None if all files are text.
+        text_unit: None if no file is text. With `line`, blank lines are not documents.
+        text_endings: Additional endings of text file names, such as `.py`.
+        license_files: Pattern of file names, such as LICENSE*; None ignores such files. A matching file is not a
+            document. It states the licence of rows that do not state their own, in its folder and in subfolders without
+            such a file.
+
     """
 
     files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
-    text_unit: Annotated[TextUnit | None, Option("Of .txt files a document is a: file, paragraph, line.")] = "file"
+    text_unit: Annotated[TextUnit | None, Option("Document unit of text files: file, paragraph or line.")] = "file"
     text_endings: Annotated[
-        tuple[Annotated[str, pydantic.AfterValidator(_is_text_ending)], ...], pydantic.Field(strict=False)
+        tuple[Annotated[str, pydantic.AfterValidator(_check_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""
+        """Return the recipe content without unused keys of later versions.
+
+        So the digests of earlier recipes stay valid.
+        """
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
-        """Return the format of a file, by its name; None if unknown."""
+        """Return the format that a file name indicates; None if unknown."""
         return detect_format(name, self.text_endings)
 
     def is_license_file(self, name: str) -> bool:
-        """Check by a file's name whether it states the licence of other files."""
-        return self.license_files is not None and is_named(name, self.license_files)
+        """Check by its name whether a file states the licence of other files."""
+        return self.license_files is not None and matches_name(name, self.license_files)
 
 
-def is_named(name: str, pattern: str) -> bool:
-    """Whether the last part of a file's name fits a pattern, as in `list_files`."""
+def matches_name(name: str, pattern: str) -> bool:
+    """Check whether the last component of a file name matches a pattern."""
     return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
 
 
 def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
-    """The files in pieces of about `shard_bytes`, in order: the same for the same sizes and footers.
+    """Plan pieces of about `shard_bytes`, in file order.
 
-    Small files are a piece each; `grouped_by_size` makes shards of them, by `bytes`.
+    Equal sizes and footers give equal pieces. Each small file is one piece; `grouped_by_size` combines pieces into
+    shards.
 
     Raises:
-        UsageError: a file of a format that isn't known, or that the recipe doesn't say how to read.
-        InputError: a file that isn't what its name says, or Parquet without a column of the recipe.
+        UsageError: A file has an unknown format, the recipe lacks the settings for its format, or Parquet lacks a
+            column of the recipe.
+        InputError: The content of a file contradicts its name.
+
     """
-    return [piece for file in files for piece in _pieces(file, recipe, shard_bytes)]
+    return [piece for file in files for piece in _plan_file(file, recipe, shard_bytes)]
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """(place, row or fault) of every row that begins in the piece, as it stands in the file; a text is a row with one
-    column, `text`.
+    """Yield the position and the row or fault of every row that begins in the piece.
+
+    A text becomes a row with one column, `text`.
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if recipe.detect_format(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
-    read = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}[recipe.text_unit or "file"]
-    texts = read(piece)
-    return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
+    readers = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}
+    texts = readers[recipe.text_unit or "file"](piece)
+    return ((position, text if isinstance(text, Fault) else {"text": text}) for position, text in texts)
 
 
 def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
-    """The first rows of a file of JSON lines or Parquet, without those that can't be read."""
+    """Return the first readable rows of a file of JSON lines or Parquet."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
-        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, LOOKED_AT))
+        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))
     else:
-        [piece, *_] = source_folder.byte_value_ranges(file, file.bytes)
+        [piece, *_] = source_folder.split_byte_ranges(file, file.bytes)
         rows = json_rows(piece, lines(piece))
-    return [row for _, row in itertools.islice(rows, LOOKED_AT) if not isinstance(row, Fault)]
+    return [row for _, row in itertools.islice(rows, SAMPLE_ROWS) if not isinstance(row, Fault)]
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Raise UsageError if Parquet lacks a column that is named, or all first rows of JSON lines lack the text's."""
-    lines_of: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
-    for file in files[:LOOKED_AT]:
+    """Check the columns of the first files.
+
+    Raises:
+        UsageError: Parquet lacks a named column, or the text column is missing in all sampled rows of JSON lines.
+
+    """
+    samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
+    for file in files[:SAMPLE_ROWS]:
         match detect_format(file.name):
             case "parquet":
                 row_group_runs(file, columns, 1)
             case "lines":
-                lines_of += [(file, row) for row in first_rows(file)]
-    if lines_of and not any(find_column(row, columns.text) for _, row in lines_of):
-        file, row = lines_of[0]
-        what = f"its first rows have no column `{columns.text}`; the first one has {', '.join(list(row)[:8]) or 'none'}"
-        raise UsageError(what, file.path, another_column("text"))
+                samples += [(file, row) for row in first_rows(file)]
+    if samples and not any(find_column(row, columns.text) for _, row in samples):
+        file, row = samples[0]
+        names = ", ".join(list(row)[:8]) or "none"
+        what = f"the first rows have no column `{columns.text}`; the first one has {names}"
+        raise UsageError(what, file.path, column_fix("text"))
 
 
-def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
-    kind = recipe.detect_format(file.name)
-    if kind is None:
-        what = f"its name ends with none of {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
-        fix = f"rename it, narrow the pattern, or add its ending to {key('text_endings', IN_RECIPE)}"
+def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
+    """Plan the pieces of one file."""
+    format_ = recipe.detect_format(file.name)
+    if format_ is None:
+        what = f"the file name must end with {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
+        fix = f"rename the file, narrow the pattern, or add the ending to {key('text_endings', IN_RECIPE)}"
         raise UsageError(what, file.path, fix)
-    if kind == "text":
+    if format_ == "text":
         if recipe.text_unit is None:
             fix = f"set {key('text_unit', IN_RECIPE)} to `file`, `paragraph` or `line`"
-            raise UsageError("what of a text file is a document is not said", file.path, fix)
-        return (
-            [source_folder.ByteRange(file)]
-            if recipe.text_unit == "file"
-            else source_folder.byte_value_ranges(file, shard_bytes)
-        )
+            raise UsageError("the document unit of text files is not set", file.path, fix)
+        is_whole = recipe.text_unit == "file"
+        return [source_folder.ByteRange(file)] if is_whole else source_folder.split_byte_ranges(file, shard_bytes)
     if recipe.columns is None:
-        raise UsageError("which column holds the text is not said", file.path, "set `columns` in the recipe")
-    if kind == "parquet":
+        raise UsageError("the text column is not set", file.path, "set `columns` in the recipe")
+    if format_ == "parquet":
         return row_group_runs(file, recipe.columns, shard_bytes)
     with source_folder.open_source(file) as opened:
         if opened.read(4) == b"PAR1":
-            raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
-    return source_folder.byte_value_ranges(file, shard_bytes)
+            raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
+    return source_folder.split_byte_ranges(file, shard_bytes)
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """(0, the file's text as it is, or the fault).
+    """Yield 0 and the unchanged text of the file, or its fault.
 
     Raises:
-        InputError: it is longer than 256 MiB, or can't be read as `line_blocks` says.
+        InputError: The text is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
+
     """
-    text = bytearray()  # a line each, in a list, would take fifteen times as much where lines are short
-    for place, block in line_blocks(piece.file):
-        _check_size(piece, 0, place + len(block))
+    text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
+    for offset, block in line_blocks(piece.file):
+        _check_size(piece, 0, offset + len(block))
         text += block
-    yield 0, _decoded(text)
+    yield 0, _decode_text(text)
 
 
 def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """(place, text or fault) of the paragraphs that begin in the range, each to its end.
+    """Yield the offset and the text or fault of the paragraphs in the range.
 
-    A paragraph is a run of lines that are not blank. The newline of its last line is not part of it, others are.
+    A paragraph belongs to the range if it begins there, and is read to its end. It is a run of lines that are not
+    blank, without the newline of its last line.
 
     Raises:
-        InputError: a paragraph is longer than 256 MiB, or the file can't be read as `line_blocks` says.
+        InputError: A paragraph is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
+
     """
     paragraph = bytearray()
     begin = 0
     is_after_blank = True if piece.start == 0 else None
-    for place, line in lines(source_folder.ByteRange(piece.file, piece.start)):
+    for offset, line in lines(source_folder.ByteRange(piece.file, piece.start)):
         is_blank = not line.strip()
         if is_after_blank is None:
-            is_after_blank = not line_before(piece.file, place).strip()
+            is_after_blank = not line_before(piece.file, offset).strip()
         if paragraph and is_blank:
-            yield begin, _decoded(paragraph.rstrip(b"\r\n"))
+            yield begin, _decode_text(paragraph.rstrip(b"\r\n"))
             paragraph = bytearray()
-        if not paragraph and piece.stop is not None and place >= piece.stop:
+        if not paragraph and piece.stop is not None and offset >= piece.stop:
             return
         if paragraph or (is_after_blank and not is_blank):
-            begin = begin if paragraph else place
-            _check_size(piece, begin, place + len(line))
+            begin = begin if paragraph else offset
+            _check_size(piece, begin, offset + len(line))
             paragraph += line
         is_after_blank = is_blank
     if paragraph:
-        yield begin, _decoded(paragraph.rstrip(b"\r\n"))
+        yield begin, _decode_text(paragraph.rstrip(b"\r\n"))
 
 
 def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield (place, text or fault) of the lines that begin in the range, without line ends; blank lines are skipped.
+    """Yield the offset and the text or fault of the lines that begin in the range.
+
+    Line ends are removed and blank lines are skipped.
 
     Raises:
-        InputError: a line is longer than 256 MiB, or the file cannot be read as `line_blocks` describes.
+        InputError: A line is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
+
     """
-    for place, line in lines(piece):
+    for offset, line in lines(piece):
         if line.strip():
-            yield place, _decoded(line.rstrip(b"\r\n"))
+            yield offset, _decode_text(line.rstrip(b"\r\n"))
 
 
 def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
+    """Raise InputError if a text is too long."""
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-        fix = f"as {key('text_unit')} take `paragraph` or `line`, or cut the file at blank lines"
+        fix = f"set {key('text_unit')} to `paragraph` or `line`, or split the file at blank lines"
         raise InputError(what, piece.file.path, fix)
 
 
-def _decoded(text: bytes | bytearray) -> str | Fault:
+def _decode_text(text: bytes | bytearray) -> str | Fault:
+    """Decode UTF-8; return a fault if that fails."""
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,7 @@
-"""Parquet of this machine, in runs of row groups: memory is that of a batch of rows."""
+"""Local Parquet files, read in runs of row groups.
+
+Memory is proportional to a batch of rows.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.stage import grouped_by_size
 
 _BATCH_ROWS = 1024
-_FIX = "fetch or write the file again, or leave it out"
+_FIX = "fetch or write the file again, or exclude it"
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,10 @@ class RowGroupRun:
     """Consecutive row groups of a file.
 
     Attributes:
-        first, stop: numbers of the row groups.
-        first_row, rows: which rows of the file they hold.
-        bytes: uncompressed, as the footer says.
+        first, stop: Range of row group numbers.
+        first_row, rows: Position of the first row in the file, and the number of rows.
+        bytes: Uncompressed size according to the footer.
+
     """
 
     file: SourceFile
@@ -36,13 +40,13 @@ class RowGroupRun:
 
 
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
-    """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
+    """Divide the row groups of a file into runs.
 
-    Args:
-        columns: must be there; None where any will do.
+    The row group that reaches `run_bytes` ends a run. If `columns` is not None, they must exist.
+
     Raises:
-        InputError: it is no Parquet file.
-        UsageError: it has no column of such a name (names those it has).
+        InputError: The file is not Parquet.
+        UsageError: A column is missing; the message lists the existing columns.
     """
     metadata = read_local_footer(file)
     if columns is not None:
@@ -59,29 +63,30 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
 
 
 def read_local_footer(file: SourceFile) -> pq.FileMetaData:
-    """What the footer says.
+    """Read the footer of a Parquet file.
 
     Raises:
-        InputError: it is no Parquet file.
+        InputError: The file is not Parquet.
+
     """
     with open_source(file) as opened:
         try:
             return pq.read_metadata(opened)
         except (pa.ArrowException, OSError) as error:
-            what = f"its Parquet footer can't be read ({one_line(error)})"
+            what = f"the Parquet footer cannot be read ({one_line(error)})"
             raise InputError(what, file.path, _FIX) from None
 
 
 def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """(number in the file, row or fault) of every row; a row with bytes that are no UTF-8 in any column is a fault.
+    """Yield the number in the file and the row or fault of every row.
 
-    Args:
-        batch_rows: that are in memory at a time.
+    A row with invalid UTF-8 in any column is a fault. Memory is proportional to `batch_rows`.
+
     Raises:
-        InputError: the bytes can't be read.
+        InputError: The row groups cannot be read.
     """
     try:
-        # Without pre_buffer=False, and group by group, memory would grow with the run.
+        # With pre_buffer, or with all groups in one call, memory would grow with the run.
         with (
             open_source(run.file) as opened,
             pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True) as parquet,
@@ -91,6 +96,11 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(read_rows(batch), number)
                     number += batch.num_rows
-    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
-        what = f"row groups {run.first} to {run.stop - 1} can't be read ({one_line(error)})"
+    except (
+        pa.ArrowException,
+        OSError,
+        OverflowError,
+        ValueError,
+    ) as error:  # the last two: a time outside Python's range
+        what = f"row groups {run.first} to {run.stop - 1} cannot be read ({one_line(error)})"
         raise InputError(what, run.file.path, _FIX) from None

@@ -1,4 +1,4 @@
-"""Formats of source files, known by their names."""
+"""Formats of source files by file name."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,13 +16,13 @@ COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
-    """By the name, compressed or not: nothing in a text file says that its lines are not meant to be JSON.
+    """Return the format that a file name indicates; None if unknown.
 
-    Args:
-        text_endings: further endings of names of texts, in lower case.
+    The name may have the suffix of a compression. The content of a text file would not show whether its lines are JSON.
+    `text_endings` are additional endings of text files, in lower case.
     """
     name = name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    known = next((kind for suffix, kind in FORMATS.items() if name.endswith(suffix)), None)
+    known = next((format_ for suffix, format_ in FORMATS.items() if name.endswith(suffix)), None)
     return "text" if known is None and name.endswith(tuple(text_endings)) else known

@@ -1,4 +1,7 @@
-"""Rows of a hub dataset → Document shards: row groups of Parquet, or the first rows of files of JSON lines."""
+"""Conversion of a hub dataset's rows to Document shards.
+
+The rows are row groups of Parquet, or the first rows of JSON lines.
+"""
 
 import dataclasses
 import functools
@@ -56,22 +59,23 @@ SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
 
 
-def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
-    """Document shards and rejects of a snapshot in the building folder, and what the manifest says of them.
+def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
+    """Write the Document shards and rejects of a snapshot into the staging directory.
 
     Raises:
-        InputError: from the hub; too many rejects, whatever is still to come; NUL characters in more than 1 % of the
-            documents.
+        InputError: The hub fails; rejects exceed the limit, which is checked after each shard; or more than 1 % of the
+            documents contain NUL characters.
+
     """
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
-    settings = limit_workers(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
-    for receipt in run_stage("convert", work, shards, building, settings):
+    settings = limit_workers(staging, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    for receipt in run_stage("convert", work, shards, staging, settings):
         receipts.append(receipt)
         rejected += Ledger.from_counts(receipt.counts).total_rejected
-        rejects = read_rejects(building, receipts)
-        check_rejects(rejected, plan.rows, recipe.max_reject_fraction, rejects, building.target)
+        rejects = read_rejects(staging, receipts)
+        check_rejects(rejected, plan.rows, recipe.max_reject_fraction, rejects, staging.target)
     decisions = {
         "english_filter_applied": recipe.language is not None and plan.has_language,
         "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
@@ -79,43 +83,46 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
         "dumps": plan.dumps(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
-    converted = Converted(named, derive_from(recipe), decisions, words=str)
+    converted = Converted(named, id_deriver(recipe), decisions, words=str)
     fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
-    content = finish_source(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
+    content = finish_source(staging, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     provenance = {**content.provenance, **fetched}
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
 
 
 def convert_hub_rows(
-    building: StagingDir,
+    staging: StagingDir,
     raw: Artifact,
     hub: HubFiles,
     recipe: SnapshotRecipe,
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> Converted:
-    """The rows that the raw artifact names, from the cache; what is no more there is fetched again.
+    """Convert the rows that a raw artifact names.
+
+    Rows that are missing in the cache are fetched again.
 
     Raises:
-        InputError: from the hub, or the listing isn't that of the raw artifact.
+        InputError: The hub fails, or its listing differs from the raw artifact.
+
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
     if hub_inputs(recipe, plan) != pinned:
-        raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
+        raise InputError("files or row groups differ from those on the hub", raw.folder, "build this artifact again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = plan_shards(pieces, recipe.shard_text_bytes)
-    settings = limit_workers(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
-    named = convert_shards(building, work, shards, settings)
+    settings = limit_workers(staging, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    named = convert_shards(staging, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_lines(plan.listing[0]) else []
-    return Converted(named, derive_from(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
+    return Converted(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
 
 
-def derive_from(recipe: SnapshotRecipe) -> DeriveId:
-    """The rule for ids of rows without one."""
+def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
+    """Return the function that derives ids of rows without one."""
     return functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
 
 
@@ -127,37 +134,36 @@ def convert_shard(
     zstd_level: int,
     columns: LicensedColumns | None = None,
 ) -> Receipt:
-    """One shard: rows that pass the rules become Documents, bad rows become rejects, all are counted.
+    """Convert the rows of one shard to Documents.
 
-    Counts: as `ShardWriter`, and `rows` read, `dropped/<rule>`.
+    Rows that fail a rule are dropped, and bad rows become rejects. Counts: those of `ShardWriter`, and `rows` read,
+    `dropped/<rule>`. With `columns`, rows may state their own licence, which is looked up in the table of licences;
+    otherwise all rows have the recipe's columns and its licence.
 
-    Args:
-        columns: of rows that may say their own licence, which the table of licences names; else all have the recipe's
-            columns, and its licence as it is written.
     Raises:
-        InputError: the bytes of a file can't be read.
-        UsageError: Parquet without the column for the licence.
+        InputError: The bytes of a file cannot be read.
+        UsageError: Parquet lacks the licence column.
     """
-    derive_id, licences = derive_from(recipe), licence_table() if columns else None
-    first_row, found = 0, set[str]()
+    derive_id, licences = id_deriver(recipe), licence_table() if columns else None
+    first_row, found_columns = 0, set[str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for local in shard.pieces:
             file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, found=found)
+            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, found=found_columns)
             if is_lines(file):
                 outcomes = _convert_lines(local, window, first_row, recipe, rows, writer)
             else:
                 outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += local.piece.rows
-        count_found(found, writer)
+        count_found(found_columns, writer)
     return writer.receipt()
 
 
 def _convert_lines(
     local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
 ) -> Iterator[Row]:
-    """What becomes of the rows of a file of JSON lines that pass the rules; others are counted."""
+    """Yield the outcomes of the rows of JSON lines; dropped rows are only counted."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
@@ -169,22 +175,25 @@ def _convert_lines(
                 continue
             row = read_row(line)
             if isinstance(row, Fault):
-                yield row.rejected(path, number)
+                yield row.to_reject(path, number)
                 continue
-            failed = _failed(with_language if "language" in row else rules, row)
-            if isinstance(failed, ColumnRule):
-                writer.count(dropped_key(failed.text))
+            failure = _find_failed_rule(with_language if "language" in row else rules, row)
+            if isinstance(failure, ColumnRule):
+                writer.count(dropped_key(failure.text))
             else:
-                yield rows.document(row, number) if failed is None else Reject(path, number, *failed)
+                yield rows.document(row, number) if failure is None else Reject(path, number, *failure)
 
 
-def _failed(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """The first rule that a row fails, as one does without the column; reason and detail if they can't be compared."""
+def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
+    """Return the first rule that a row fails, or a reject's reason and detail.
+
+    A row without the rule's column fails.
+    """
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
                 return rule
-        except UsageError as error:  # of this row, whose columns are its own
+        except UsageError as error:  # a bad row, not a bad recipe: each row of JSON lines has its own columns
             return "wrong_type", error.what
     return None
 
@@ -198,27 +207,33 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[Row]:
-    """The same of a row group: rules are held against a batch of rows at once."""
+    """Yield the outcomes of the rows of a row group.
+
+    Rules are applied to one batch of rows at a time.
+    """
     group = local.piece.group
     path, where = group.file.path, recipe.where(group.file.path)
-    for seen, batch in _batches(local, where):
+    for batch_start, batch in _batches(local, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)
         rules = recipe.row_rules(batch.schema.names)
-        numbers = np.arange(seen, seen + batch.num_rows)
-        wanted = _in_window(numbers + first_row, window, path, group.first_row - first_row, writer)
-        writer.count("rows", int(wanted.sum()))
+        numbers = np.arange(batch_start, batch_start + batch.num_rows)
+        in_window = _in_window(numbers + first_row, window, path, group.first_row - first_row, writer)
+        writer.count("rows", int(in_window.sum()))
         failed = first_failed_rule(rules, batch)
         for number, rule in enumerate(rules):
-            writer.count(dropped_key(rule.text), int((failed[wanted] == number).sum()))
-        kept = wanted & (failed < 0)
-        places = (numbers[kept] + group.first_row).tolist()
-        for place, row in zip(places, read_rows(batch.filter(mask(kept))), strict=True):
-            yield row.rejected(path, place) if isinstance(row, Fault) else rows.document(row, place)
+            writer.count(dropped_key(rule.text), int((failed[in_window] == number).sum()))
+        kept = in_window & (failed < 0)
+        row_numbers = (numbers[kept] + group.first_row).tolist()
+        for row_number, row in zip(row_numbers, read_rows(batch.filter(mask(kept))), strict=True):
+            yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.document(row, row_number)
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(rows before it in the row group, batch), cut at the piece's last row."""
+    """Yield each batch up to the last row of the piece.
+
+    The number before a batch counts the earlier rows of the row group.
+    """
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:
@@ -230,18 +245,21 @@ def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatc
                     return
     except (pa.ArrowException, OSError) as error:
         delete_spans(local.spans)
-        what = f"row group {group.number} can't be read ({one_line(error)})"
-        raise InputError(what, where, "the file is damaged: pin another commit, or leave it out of `files`") from None
+        what = f"row group {group.number} cannot be read ({one_line(error)})"
+        raise InputError(what, where, "the file is damaged: pin another commit, or exclude it from `files`") from None
 
 
 def _in_window(
     rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
-    """Which rows of the shard are read; those known to kill a worker are rejected here, unread."""
+    """Return a mask of the rows to read; poison rows are rejected here, unread.
+
+    `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
+    """
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
     inside = (rows >= window.start) & (rows < stop)
-    fatal = inside & np.isin(rows, sorted(window.poison_rows))
-    for row in rows[fatal].tolist():
+    poison = inside & np.isin(rows, sorted(window.poison_rows))
+    for row in rows[poison].tolist():
         writer.count("rows")
         writer.reject(Reject(file, row + to_file_row, KILLED_WORKER))
-    return inside & ~fatal
+    return inside & ~poison

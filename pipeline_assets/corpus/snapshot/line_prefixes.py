@@ -1,8 +1,9 @@
-"""The first rows of a hub dataset's files of JSON lines, of each file so many as its share of the amount.
+"""First rows of a hub dataset's files of JSON lines.
 
-A compressed file can't be entered midway, and a file of lines has no footer: rows are counted as they are fetched, by
-one pass over the bytes. Plain and compressed files are drawn alike. A file stands in the plan as one row group. Row
-numbers count from 0, without blank lines, as `datasets` numbers them.
+The rows are drawn in proportion to the file sizes.
+Reading cannot start in the middle of a compressed file, and JSON lines have no footer, so rows are counted in one pass
+over the fetched bytes. Plain and compressed files are treated equally. In the plan, a file is one row group. Row
+numbers count from 0 without blank lines, as in `datasets`.
 """
 
 import functools
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import decompressed, detect_codec
-from pipeline_assets.corpus.readers.column_recipe import another_column
+from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_file_hash, delete_spans, in_order
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_file_hash, delete_spans, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.readers.lines import lines_with_offsets, raise_if_document, read_row
@@ -26,57 +27,59 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.progress import Progress
 
-# Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
-LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}
-_FIRST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 22, 1 << 26
+# Minimum amount to read from a drawn file: a request for a few rows costs as much as one for a thousand.
+MIN_SHARE: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}
+_FIRST_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 22, 1 << 26
 _TEXT_BLOCK_BYTES = 1 << 20
 _HEAD_ROWS = 100
-_DAMAGED = "the file is damaged: pin another commit, or leave it out of `files`"
+_DAMAGED_FIX = "the file is damaged: pin another commit, or exclude it from `files`"
 
 
 class SpanStream:
-    """Spans of a file, from its first byte on, as one stream.
+    """Consecutive spans from the start of a file, as one stream.
 
     Attributes:
-        read_spans: those that were begun.
+        read_spans: Spans whose reading has begun.
+
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.read_spans: list[Span] = []
-        self._coming = iter(spans)
+        self._remaining = iter(spans)
         self._file: BinaryIO = io.BytesIO()
 
     def close(self) -> None:
         self._file.close()
 
     def head(self) -> bytes:
-        """The first bytes, which stay to be read."""
+        """Return the first bytes without consuming them."""
         head = self.read(HEAD_BYTES)
         if self.read_spans:
             self._file.seek(0)
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most so many bytes; none at the end of the last span."""
+        """Return at most `size` bytes; none at the end of the last span."""
         while not (block := self._file.read(size)):
-            span = next(self._coming, None)
+            span = next(self._remaining, None)
             if span is None:
                 return b""
             self._file.close()
             self.read_spans.append(span)
-            self._file = open(span.local, "rb")  # noqa: SIM115, closed above and at the end
+            self._file = open(span.local, "rb")  # noqa: SIM115 - closed above and at the end
         return block
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The first rows of a file.
+    """First rows of a file.
 
     Attributes:
-        line_bytes: of these rows, uncompressed.
-        stop: bytes of the file that were fetched for them, from its start on.
-        is_whole, is_packed: whether the file has no more, and whether it is compressed.
-        columns: that some of the first rows have.
+        line_bytes: Uncompressed size of these rows.
+        stop: Bytes of the file that were fetched for them, from its start.
+        is_whole, is_packed: Whether these are all rows of the file, and whether it is compressed.
+        columns: Columns that occur in the first rows.
+
     """
 
     rows: int
@@ -87,31 +90,34 @@ class Prefix:
     columns: tuple[str, ...]
 
     def row_group(self, file: HubFile) -> RowGroup:
-        """The rows as a plan has them."""
+        """Return the rows as a row group of a plan."""
         return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
 def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Bytes [start, stop) of the blocks in which a file of lines is fetched, each twice the one before, up to 64 MiB: a
-    few rows cost little traffic, and a large file few requests.
+    """Yield the byte ranges [start, stop) in which a file of lines is fetched.
 
-    Args:
-        stop: blocks that begin there or later are left out.
+    Each block is twice as large as the one before, up to 64 MiB, so that a few rows need little traffic, and large
+    files few requests. Blocks that begin at or after `stop` are omitted.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
     while start < (size if stop is None else stop):
         yield start, min(start + step, size)
-        start, step = start + step, min(2 * step, _LARGEST_BLOCK_BYTES)
+        start, step = start + step, min(2 * step, _MAX_BLOCK_BYTES)
 
 
 def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
-    """Lines of a file that are not blank, decompressed as they are asked for: memory is a block, or the longest line.
+    """Yield the decompressed lines of a file that are not blank.
+
+    Memory is one block or the longest line.
 
     Raises:
-        InputError: the stream is cut off or damaged, which the cache forgets then; a line is too long; it is UTF-16.
+        InputError: The stream is truncated or damaged, a line is too long, or the file is UTF-16. The cached spans are
+            removed then.
+
     """
     try:
-        text = decompressed(source, detect_codec(source.head()), where, _DAMAGED, _TEXT_BLOCK_BYTES)
+        text = decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
         for _, block in lines_with_offsets(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
@@ -122,19 +128,19 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
 
 
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
-    """The first rows of a file, fetched as far as they reach; a file that is fetched whole is held against its hash.
+    """Read the first rows of a file, and fetch it as far as necessary.
 
-    Args:
-        unit: of the limit: rows, or bytes of lines, of which the line that reaches it is the last.
-        limit: None for all rows.
+    The limit is in rows or in bytes of lines, depending on `unit`, and includes the line that reaches it; None reads
+    all rows. A file that is fetched completely is checked against its hash.
+
     Raises:
-        InputError: from the hub or `row_lines`, or it is one JSON value over many lines.
-        UsageError: no row of the first hundred has a column that the recipe names for the text or a rule.
+        InputError: From the hub or `row_lines`, or the file is one JSON value over many lines.
+        UsageError: None of the first 100 rows has a column that the recipe names for the text or a rule.
     """
     where = recipe.where(file.path)
     rows, line_bytes, is_whole = 0, 0, True
     head: list[dict[str, Any]] = []
-    with closing(_stream(hub, recipe.dataset, recipe.revision, file)) as source:
+    with closing(_open_stream(hub, recipe.dataset, recipe.revision, file)) as source:
         codec = detect_codec(source.head())
         for line in row_lines(source, where):
             if rows < _HEAD_ROWS:
@@ -146,23 +152,23 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
             if limit is not None and (rows if unit == "documents" else line_bytes) >= limit:
                 is_whole = False
                 break
-    if is_whole and len(source.read_spans) > 1:  # one alone was held against it when it was fetched
+    if is_whole and len(source.read_spans) > 1:  # a single span was checked when it was fetched
         check_file_hash(file, source.read_spans, where)
     _check_columns(head, recipe, where)
     stop = source.read_spans[-1].stop if source.read_spans else 0
-    return Prefix(rows, line_bytes, stop, is_whole, codec is not None, _names(head))
+    return Prefix(rows, line_bytes, stop, is_whole, codec is not None, _column_names(head))
 
 
-def _stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStream:
-    """The file as it is fetched, a block when it is come to."""
+def _open_stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStream:
+    """Open a file as a stream that fetches each block when it is read."""
     return SpanStream(hub.fetch(dataset, commit, file, start, stop) for start, stop in block_ranges(file.size))
 
 
 def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[str, ...]:
-    """Names of the columns that some of the first rows have."""
-    with closing(_stream(hub, dataset, commit, file)) as source:
+    """Return the columns that occur in the first rows of a file."""
+    with closing(_open_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
-        return _names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
+        return _column_names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
 
 
 def draw_prefixes(
@@ -173,28 +179,28 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """What is read of which file, in rank; all there is where that is less than the limit.
+    """Choose the rows to read from each file, and return them by path in rank order.
 
-    Each file gives a share by its size, `LEAST` if that is more, until the amount is reached. What short files leave of
-    it, the others give, by reading on.
-
-    Args:
-        read: the first rows of a file up to a limit, None for all; called by so many threads at a time.
+    Each file contributes rows in proportion to its size, and at least `MIN_SHARE`, until the amount is reached. If some
+    files are shorter than their share, the other files are read further. `read` reads the first rows of a file up to a
+    limit (None for all rows), in several threads.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
     drawn: dict[str, Prefix] = {}
-    asked: dict[HubFile, int | None] = dict.fromkeys(ranked[:amount])
+    requests: dict[HubFile, int | None] = dict.fromkeys(ranked[:amount])
     if unit != "files":
-        asked = dict(_shares(ranked, amount, unit))
-    while asked:
-        for file, prefix in zip(asked, in_order(lambda one: read(*one), asked.items(), threads), strict=True):
+        requests = dict(_shares(ranked, amount, unit))
+    while requests:
+        for file, prefix in zip(
+            requests, map_in_order(lambda request: read(*request), requests.items(), threads), strict=True
+        ):
             drawn[file.path] = prefix
             progress.add(1, {"rows": prefix.rows})
-        taken = {path: prefix.rows if unit == "documents" else prefix.line_bytes for path, prefix in drawn.items()}
-        going_on = [file for file in ranked if file.path not in drawn or not drawn[file.path].is_whole]
-        left = 0 if unit == "files" else amount - sum(taken.values())
-        asked = {file: share + taken.get(file.path, 0) for file, share in _shares(going_on, left, unit)}
+        totals = {path: prefix.rows if unit == "documents" else prefix.line_bytes for path, prefix in drawn.items()}
+        unfinished = [file for file in ranked if file.path not in drawn or not drawn[file.path].is_whole]
+        remaining = 0 if unit == "files" else amount - sum(totals.values())
+        requests = {file: share + totals.get(file.path, 0) for file, share in _shares(unfinished, remaining, unit)}
     return {file.path: drawn[file.path] for file in ranked if file.path in drawn}
 
 
@@ -206,43 +212,51 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """What is read of which file: drawn, or, where a raw pin has its inputs, known from these."""
+    """Return the file prefixes by path: drawn, or known from the inputs of a raw pin.
+
+    `pinned` are these inputs; empty to draw.
+    """
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
-        return {file.path: _known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
+        return {file.path: _pinned_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     limit = recipe.amount.limit
     progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
     read = functools.partial(read_prefix, hub, recipe, limit[0])
     return draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
 
 
-def _known_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, listed: Mapping[str, Any]) -> Prefix:
-    """What a manifest's entry says was read of a file; only its first rows are looked at, for their columns."""
-    [group] = listed["row_groups"]
+def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
+    """Return the prefix that a manifest's entry describes.
+
+    Only the first rows are read, for their columns.
+    """
+    [group] = entry["row_groups"]
     head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
     line_bytes = group["stop"] * (4 if head.is_packed else 1)
     return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_packed, head.columns)
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
-    size = max(sum(file.size for file in files), 1)
-    left = amount
+    """Yield files and their shares until the amount is reached."""
+    total_bytes = max(sum(file.size for file in files), 1)
+    remaining = amount
     for file in files:
-        if left <= 0:
+        if remaining <= 0:
             return
-        share = min(left, max(LEAST[unit], -(-amount * file.size // size)))
-        left -= share
+        share = min(remaining, max(MIN_SHARE[unit], -(-amount * file.size // total_bytes)))
+        remaining -= share
         yield file, share
 
 
 def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if no row has a column that the recipe names for the text or a rule."""
-    for column, fix in ({recipe.columns.text: another_column("text")} | recipe.rule_columns()).items():
+    """Raise UsageError if no row has a column for the text or a rule."""
+    for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
-            there = ", ".join(_names(head)) or "none"
-            raise UsageError(f"there is no column `{column}`; its first rows have {there}", where, fix)
+            names = ", ".join(_column_names(head)) or "none"
+            raise UsageError(f"column `{column}` not found in the first rows; they have {names}", where, fix)
 
 
-def _names(rows: Iterable[dict[str, Any] | Fault]) -> tuple[str, ...]:
+def _column_names(rows: Iterable[dict[str, Any] | Fault]) -> tuple[str, ...]:
+    """Return the distinct column names of rows, in order of occurrence."""
     return tuple(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row))

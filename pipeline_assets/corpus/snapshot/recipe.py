@@ -1,4 +1,4 @@
-"""Recipe of a snapshot: one dataset at one commit, and which of its rows become Documents."""
+"""Recipe of a snapshot of one dataset at one commit."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -22,16 +22,18 @@ from pipeline_assets.spine.section import (
 Unit = Literal["files", "documents", "text_bytes"]
 _UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
 _DATASET_RULE = "write owner/name, such as HuggingFaceFW/fineweb-edu"
-_REVISION_RULE = "a revision is a commit of 40 hex digits, since a branch moves; `corpusmill pin` gives the commit"
+_REVISION_RULE = "a revision must be a commit of 40 hex digits, because branches move; get it with `corpusmill pin`"
 
 
 class Amount(RecipeSection):
-    """How much is read; exactly one key.
+    """Amount of rows to read; exactly one key.
 
     Attributes:
-        files: whole files, the first in rank.
-        documents: source rows, before any filter; the last row group is cut.
-        text_bytes: uncompressed bytes of the text column, as the footers say; the last row group is taken whole.
+        files: Whole files, the first in rank order.
+        documents: Source rows, before any filter; the last row group is truncated.
+        text_bytes: Uncompressed bytes of the text column according to the footers; the last row group is read
+            completely.
+
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -41,26 +43,27 @@ class Amount(RecipeSection):
     text_bytes: int | None = pydantic.Field(default=None, gt=0)
 
     @pydantic.model_validator(mode="after")
-    def _has_one_unit(self) -> Self:
+    def _check_unit(self) -> Self:
         if sum(getattr(self, unit) is not None for unit in _UNITS) != 1:
-            raise ValueError(f"give exactly one of {', '.join(_UNITS)}")
+            raise ValueError(f"set exactly one of {', '.join(_UNITS)}")
         return self
 
     @property
     def limit(self) -> tuple[Unit, int]:
-        """The unit that is counted and how many of it."""
+        """Unit of the amount, and its value."""
         return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
 class HubRows(RecipeSection):
-    """One dataset, split and commit, and which of its rows become Documents.
+    """Rows of a split of a dataset at a commit, with the rules for them.
 
     Attributes:
-        files: patterns of paths in the dataset, as fnmatch reads them.
-        rules: comparisons that a row must pass, `int_score >= 3`.
-        language: value of the column `language` that is kept where that column exists; None keeps every language.
-        seed: of the draw of row groups.
-        max_reject_fraction: more bad rows than this stop the build.
+        files: Patterns of paths in the dataset, in fnmatch syntax.
+        rules: Comparisons that a row must pass, such as `int_score >= 3`.
+        language: Required value of the column `language` if that column exists; None keeps every language.
+        seed: Seed for drawing row groups.
+        max_reject_fraction: Maximum share of rejected rows; more stop the build.
+
     """
 
     dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
@@ -70,7 +73,7 @@ class HubRows(RecipeSection):
     revision: Annotated[
         str,
         text_rule(re.compile(COMMIT_PATTERN).fullmatch, _REVISION_RULE),
-        Option("Branch, tag or commit; its commit is written down.", default="main"),
+        Option("Branch, tag or commit; the recipe records the commit.", default="main"),
     ]
     split: Annotated[str, Option("Split of the dataset.")] = "train"
     files: Patterns
@@ -82,23 +85,26 @@ class HubRows(RecipeSection):
     rules: Annotated[Rules, Option("A row must pass 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     amount: Amount
-    seed: Annotated[str, Option("Of a sample's draw; nothing else is random.")] = "0"
+    seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"
     max_reject_fraction: RejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """What a row of these columns must pass: the rules, then the language where there is a column of it."""
+        """Return the rules for a row with these columns.
+
+        They include the language rule if that column exists.
+        """
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Columns that the rules ask for, each with what to do where there is no such column."""
+        """Return the columns that the rules need, each with the fix for a missing column."""
         rules = key("rules", "in the recipe", "of {}")
         return {rule.column: f"correct the rule `{rule.text}` {rules}" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:
-        """A file of the dataset, in an error."""
+        """Return the name of a file of the dataset for errors."""
         return f"{self.dataset}@{self.revision}:{path}"
 
 
@@ -106,8 +112,10 @@ class SnapshotRecipe(HubRows):
     """Rows of a hub dataset as Document shards.
 
     Attributes:
-        name: of the folder, `corpora/<name>/<commit>`: two samples of one commit need two names. Changes no byte.
-        shard_text_bytes: a shard is closed by the row group that brings it to this size.
+        name: Name of the folder, `corpora/<name>/<commit>`. Two samples of one commit need different names. Changes no
+            byte.
+        shard_text_bytes: The row group that reaches this size ends a shard.
+
     """
 
     name: Name
@@ -115,14 +123,18 @@ class SnapshotRecipe(HubRows):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def rows_content(self) -> Mapping[str, Any]:
-        """What the snapshot's bytes depend on: nothing of what is made from it, so that several sets can share it."""
+        """Return the recipe content that determines the snapshot's bytes.
+
+        Several sets can share a snapshot with equal content.
+        """
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
     def from_rows(cls, content: Mapping[str, Any]) -> Self:
-        """The recipe that `rows_content` wrote down; the name, which it leaves out, is made up.
+        """Return the recipe of a stored `rows_content`, with a placeholder name.
 
         Raises:
-            UsageError: this program reads no such recipe.
+            UsageError: This version of the program does not support the recipe.
+
         """
         return cls.from_content({**content, "name": "unnamed"})

@@ -8,7 +8,7 @@ import msgspec
 from made_corpus import lines_of, seal_corpus
 
 from pipeline_assets.build.kind import unknown_kind
-from pipeline_assets.build.pins.raw_pin import pin_of_folder
+from pipeline_assets.build.pins.raw_pin import pin_folder_files
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import (
@@ -68,7 +68,9 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
         {"files": list(own.files)},
         external_inputs=source,
     )
-    listing = target.seal_manifest(folder, pin_of_folder(source, folder, RunSettings()), {}, Stopwatch(), replace=True)
+    listing = target.seal_manifest(
+        folder, pin_folder_files(source, folder, RunSettings()), {}, Stopwatch(), replace=True
+    )
     return EvaluationSet(own, listing.manifest, source)
 
 

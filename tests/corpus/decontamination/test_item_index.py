@@ -94,8 +94,8 @@ def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> 
     (tmp_path / "quiz.jsonl").write_bytes(lines())
 
     assert refusal(evaluation) == (
-        f"InputError: {tmp_path}: 1 of the files in {tmp_path} changed, the first is quiz.jsonl "
-        "since they were hashed; let nothing write there, and run the recipe again"
+        f"InputError: {tmp_path}: 1 of the files in {tmp_path} changed; the first is quiz.jsonl "
+        "since they were hashed; stop writing to the folder, and run the recipe again"
     )
 
 
@@ -108,7 +108,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     )
     assert refusal(rows_set(tmp_path, "exam", ROWS, text=["question"], id="key")) == (
         f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {there}; "
-        "set `columns.id` in the recipe to one that is there, or to null"
+        "set `columns.id` in the recipe to an existing column, or to null"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
     pq.write_table(pa.table({"question": ["Why?"]}), tmp_path / "quiz.parquet")
 
     assert refusal(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["text"], id=None)) == (
-        f"UsageError: {tmp_path}/quiz.parquet: there is no column `text`; it has question; "
+        f"UsageError: {tmp_path}/quiz.parquet: column `text` not found; the columns are question; "
         "set `columns.text` in the recipe to the column that holds the text"
     )
 

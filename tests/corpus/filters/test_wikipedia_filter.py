@@ -13,7 +13,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
 from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_filters, evaluate
 from pipeline_assets.corpus.filters.wikipedia import without_emptied_brackets
-from pipeline_assets.corpus.readers.source_folder import byte_value_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.spine.errors import UsageError
 
@@ -201,7 +201,7 @@ def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, 
     """Count the documents of an extraction in a folder of samples that each rule changes or drops."""
     labels = {"source": "w", "domain": "d", "dump_date": None, "license_tag": "cc-by-sa-4.0"}
     of_pages = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
-    pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in byte_value_ranges(file, 1 << 30)]
+    pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in split_byte_ranges(file, 1 << 30)]
     pages = [row for piece in pieces for row in read_wikipedia(piece, of_pages) if isinstance(row, Document)]
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
     verdicts = [evaluate(page.text, page.meta.columns(), recipe) for page in pages]

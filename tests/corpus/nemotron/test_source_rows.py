@@ -121,8 +121,8 @@ def test_parquet_gives_its_columns_as_python_values_by_row_number(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "data", "line"),
     [
-        ("a.parquet", b'{"a": 1}\n' * 9, "its Parquet footer can't be read"),
-        ("a.jsonl", b"PAR1 and more", "it is a Parquet file"),
+        ("a.parquet", b'{"a": 1}\n' * 9, "the Parquet footer cannot be read"),
+        ("a.jsonl", b"PAR1 and more", "the file is Parquet"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n', mtime=0)[:-4], "is cut off"),
     ],
 )

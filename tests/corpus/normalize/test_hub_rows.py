@@ -82,10 +82,10 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
 @pytest.mark.parametrize(
     ("field", "column", "fix"),
     [
-        ("license", "licence", "set `columns.license` in the recipe to one that is there, or to null"),
-        ("license", "meta.license", "set `columns.license` in the recipe to one that is there, or to null"),
-        ("created_at", "date", "set `columns.created_at` in the recipe to one that is there, or to null"),
-        ("id", "meta.id", "set `columns.id` in the recipe to one that is there, or to null"),
+        ("license", "licence", "set `columns.license` in the recipe to an existing column, or to null"),
+        ("license", "meta.license", "set `columns.license` in the recipe to an existing column, or to null"),
+        ("created_at", "date", "set `columns.created_at` in the recipe to an existing column, or to null"),
+        ("id", "meta.id", "set `columns.id` in the recipe to an existing column, or to null"),
         ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_column_that_no_file_has_is_an_error_that_names_those_present(
     line = refusal(lambda: hub_source({"data/a.parquet": pages(2)}, columns=PLAIN | {field: column}))
 
     assert line.startswith("maker/pages@")
-    assert line.endswith(f":data/a.parquet: there is no column `{column}`; it has text, id; {fix}")
+    assert line.endswith(f":data/a.parquet: column `{column}` not found; the columns are text, id; {fix}")
 
 
 def test_rows_that_a_rule_or_the_language_keeps_out_are_counted(hub_source: Normalized) -> None:
@@ -123,5 +123,5 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     snapshot, settings = source.snapshot(1000), RunSettings()
 
     assert refusal(lambda: convert_hub_rows(building, raw, hub_files, snapshot, source.columns, settings)) == (
-        f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"
+        f"{tmp_path / 'raw'}: files or row groups differ from those on the hub; build this artifact again"
     )

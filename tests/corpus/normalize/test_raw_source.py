@@ -11,12 +11,12 @@ import pytest
 from refusals import refusal
 from stage_a_build import only, recipe_with
 
-from pipeline_assets.build.pins.raw_pin import pin_of_folder
+from pipeline_assets.build.pins.raw_pin import pin_folder_files
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
-from pipeline_assets.corpus.snapshot.plan import raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import pin_sample
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 
@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> SourceFolder:
 
 
 def raw(source: SourceFolder, threads: int = 0) -> BuildResult:
-    return pin_of_folder(source, Path("/data"), RunSettings(threads, log_every_s=60))
+    return pin_folder_files(source, Path("/data"), RunSettings(threads, log_every_s=60))
 
 
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:
@@ -80,7 +80,7 @@ def test_files_that_change_while_they_are_hashed_stop_the_build(
     monkeypatch.setattr(source_folder, "open_source", open_disturbed)
 
     assert refusal(lambda: raw(source)) == (
-        f"{source.path}: files changed while they were hashed; let nothing write there, run again"
+        f"{source.path}: files changed while they were hashed; stop writing to the folder, and run again"
     )
 
 
@@ -93,7 +93,7 @@ def test_a_hub_is_its_listing_and_the_row_groups_that_are_drawn(
     [source] = recipe.sources
     assert isinstance(source, HubSource)
 
-    content = raw_of_hub(hub_files, source.snapshot(recipe.shard_text_bytes), threads=1, log_every_s=60)
+    content = pin_sample(hub_files, source.snapshot(recipe.shard_text_bytes), threads=1, log_every_s=60)
 
     assert content.files == []
     assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}

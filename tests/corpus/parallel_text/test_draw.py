@@ -264,6 +264,6 @@ def test_a_file_that_is_no_rows_is_refused_where_it_is_one_document(tmp_path: Pa
     path = tmp_path / "a.json"
     path.write_text('[\n{"translation": {"fr": "a", "en": "b"}}\n]\n')
 
-    assert "it is a JSON array, not JSON lines" in refusal(
+    assert "the file is a JSON array, not JSON lines" in refusal(
         lambda: sample([TranslationFile("a.json", lambda: path)], tmp_path / "s")
     )

@@ -70,7 +70,7 @@ def send(artifact: Artifact, place: Place, *faults: Fault) -> tuple[str, Plan]:
 def test_a_hub_without_progress_is_an_error(kind: FaultKind, path: str, place: Place, first: Artifact) -> None:
     started = time.monotonic()
 
-    with pytest.raises(TransientError, match=r"can't be reached .*Timeout"):
+    with pytest.raises(TransientError, match=r"cannot be reached .*Timeout"):
         send(first, place, Fault(kind, path, ALWAYS))
 
     assert time.monotonic() - started < 20
@@ -95,7 +95,7 @@ def test_an_endless_answer_is_cut(path: str, place: Place, first: Artifact) -> N
 
 @pytest.mark.parametrize("path", WRITES)
 def test_a_compressed_answer_is_not_unpacked(path: str, place: Place, first: Artifact) -> None:
-    with pytest.raises(TransientError, match="the answer is compressed"):
+    with pytest.raises(TransientError, match="the response is compressed"):
         send(first, place, Fault(FaultKind.GZIP, path, ALWAYS))
 
 

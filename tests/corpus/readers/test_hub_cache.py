@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.pins.raw_pin import FIX, HubCacheCheck, check_hub_cache
+from pipeline_assets.build.pins.files_check import CACHE_FIX, HubCacheCheck, check_hub_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile, read_listing, write_listing
 from pipeline_assets.spine.progress import Progress
@@ -145,7 +145,7 @@ def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
     found = cache.held(cache.entry("a.parquet", (100, 300)))
 
     assert [(finding.where, finding.what) for finding in found.findings] == [
-        (local, f"has 5 bytes, fetched with 200; {FIX}")
+        (local, f"has 5 bytes, fetched with 200; {CACHE_FIX}")
     ]
     assert (len(found.unavailable), found.tasks) == (1, [])
 
@@ -167,7 +167,7 @@ def test_a_cached_listing_that_says_otherwise_is_a_finding(cache: Cache, change:
     [finding] = cache.held(listed).findings
 
     assert (finding.where, finding.artifact) == (path, "sha256:artifact")
-    assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {FIX}"
+    assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CACHE_FIX}"
 
 
 def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(cache: Cache) -> None:
@@ -192,7 +192,7 @@ def test_a_cached_listing_that_is_none_is_a_finding(cache: Cache, data: bytes) -
 
     [finding] = cache.held(listed).findings
 
-    assert finding.what.startswith("the listing can't be read (")
+    assert finding.what.startswith("the listing cannot be read (")
 
 
 def test_a_file_that_two_artifacts_name_is_looked_for_once(cache: Cache) -> None:

@@ -9,10 +9,10 @@ from hub_dataset import DATASET
 
 from pipeline_assets.corpus.readers.hub_configs import (
     Config,
-    config_named,
-    configs_of_card,
-    matching,
+    find_config,
+    matching_configs,
     matching_paths,
+    parse_configs,
     read_configs,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -51,7 +51,7 @@ WHERE = "owner/name@commit"
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return configs_of_card(CARD, WHERE)
+    return parse_configs(CARD, WHERE)
 
 
 def names(configs: list[Config]) -> list[str]:
@@ -59,12 +59,12 @@ def names(configs: list[Config]) -> list[str]:
 
 
 def test_language_and_script_match_whole(configs: list[Config]) -> None:
-    assert names(matching(configs, "eng", None)) == ["eng_Latn", "eng_Latn_removed"]
-    assert names(matching(configs, "eng", "Latn")) == ["eng_Latn", "eng_Latn_removed"]
-    assert names(matching(configs, None, "Beng")) == ["asm_Beng", "ben_Beng"]
-    assert names(matching(configs, "eng", "Beng")) == []
-    assert names(matching(configs, "en", None)) == []
-    assert names(matching(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
+    assert names(matching_configs(configs, "eng", None)) == ["eng_Latn", "eng_Latn_removed"]
+    assert names(matching_configs(configs, "eng", "Latn")) == ["eng_Latn", "eng_Latn_removed"]
+    assert names(matching_configs(configs, None, "Beng")) == ["asm_Beng", "ben_Beng"]
+    assert names(matching_configs(configs, "eng", "Beng")) == []
+    assert names(matching_configs(configs, "en", None)) == []
+    assert names(matching_configs(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
 
 
 def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config]) -> None:
@@ -93,29 +93,29 @@ configs:
   data_dir: fr
 ---
 """
-    english, french = configs_of_card(card, WHERE)
+    english, french = parse_configs(card, WHERE)
 
     assert (english.patterns("test"), english.folder) == (["en/test/*.jsonl"], None)
     assert (french.files, french.folder) == ((), "fr")
 
 
 def test_a_config_that_is_not_there_names_the_nearest(configs: list[Config]) -> None:
-    assert config_named(configs, "ben_Beng", WHERE).name == "ben_Beng"
-    with pytest.raises(UsageError, match=r"there is no config 'eng_Lat' among 5; nearest: eng_Latn"):
-        config_named(configs, "eng_Lat", WHERE)
-    with pytest.raises(UsageError, match="its card lists none; name its files in the recipe"):
-        config_named([], "eng_Latn", WHERE)
+    assert find_config(configs, "ben_Beng", WHERE).name == "ben_Beng"
+    with pytest.raises(UsageError, match=r"config 'eng_Lat' not found among 5; nearest: eng_Latn"):
+        find_config(configs, "eng_Lat", WHERE)
+    with pytest.raises(UsageError, match="the dataset's card lists no configs; name the files in the recipe"):
+        find_config([], "eng_Latn", WHERE)
 
 
 @pytest.mark.parametrize(
     "card", ["", "# no front matter\n", "---\nlicense: mit\n---\n", "text\n---\nconfigs: 1\n---\n"]
 )
 def test_a_card_without_configs_has_none(card: str) -> None:
-    assert configs_of_card(card, WHERE) == []
+    assert parse_configs(card, WHERE) == []
 
 
 def test_windows_line_ends_and_a_byte_order_mark_change_nothing(configs: list[Config]) -> None:
-    assert configs_of_card("\ufeff" + CARD.replace("\n", "\r\n"), WHERE) == configs
+    assert parse_configs("\ufeff" + CARD.replace("\n", "\r\n"), WHERE) == configs
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing(configs: list[Co
 )
 def test_a_card_that_cannot_be_read_is_an_error(card: str) -> None:
     with pytest.raises(InputError, match="name the files in the recipe instead of a config"):
-        configs_of_card(card, WHERE)
+        parse_configs(card, WHERE)
 
 
 def test_the_card_is_read_from_the_hub_at_a_commit(hub_files: HubFiles, publish: Callable[..., str]) -> None:
@@ -179,5 +179,5 @@ def test_a_file_is_found_by_its_name_whatever_characters_it_has() -> None:
 
 
 def test_two_stars_beside_other_characters_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^here: in the pattern 'data/x\*\*', `\*\*` is no folder of its own"):
+    with pytest.raises(InputError, match=r"^here: in the pattern 'data/x\*\*', `\*\*` must be a whole folder name"):
         matching_paths(PATHS, ["data/x**"], "here")

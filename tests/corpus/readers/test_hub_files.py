@@ -127,8 +127,8 @@ def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run
     published.part(BIG, 0, 5_120_000).write_bytes(b"\0" * 1_500_000)
 
     assert refusal(lambda: published.fetch(BIG)) == (
-        f"maker/pages@{published.commit}:data/large.bin: downloaded bytes don't hash to "
-        f"{published.listed[BIG].digest}, which the listing says; run again; if it persists, the hub's copy is damaged"
+        f"maker/pages@{published.commit}:data/large.bin: downloaded bytes do not match "
+        f"{published.listed[BIG].digest} of the listing; run again; if the error persists, the hub's copy is damaged"
     )
     assert published.cached() == []
     assert published.fetch(BIG).local.read_bytes() == LARGE
@@ -142,7 +142,7 @@ def test_damaged_bytes_in_the_cache_are_fetched_again(published: Published, capl
 
     assert again.local.read_bytes() == LARGE[:1000]
     assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [
-        f"{span.local}: cached bytes are damaged; they are fetched again"
+        f"{span.local}: cached bytes are damaged; fetching them again"
     ]
 
 
@@ -166,8 +166,8 @@ def test_spans_that_together_are_not_the_listed_file_are_removed(published: Publ
     told = refusal(lambda: check_file_hash(published.listed[BIG], damaged, "here"))
 
     assert published.cached() == sorted(span.local for span in sound)
-    assert told.startswith("here: downloaded bytes don't hash to sha256:")
-    assert told.endswith("; run again; if it persists, the hub's copy is damaged")
+    assert told.startswith("here: downloaded bytes do not match sha256:")
+    assert told.endswith("; run again; if the error persists, the hub's copy is damaged")
 
 
 def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_byte_of_it_travels(
@@ -178,7 +178,7 @@ def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_by
     served = published.listed["README.md"].digest.removeprefix("git-sha1:")
     assert refusal(lambda: published.files.fetch(DATASET, published.commit, listed)) == (
         f"maker/pages@{published.commit}:README.md: the hub has {served} of 8 bytes, "
-        f"the listing says git-sha1:{'0' * 40} of 9 bytes; the file changed under its name: pin a new commit"
+        f"the listing has git-sha1:{'0' * 40} of 9 bytes; the file changed on the hub: pin a new commit"
     )
     assert published.body_bytes() == 0
 
@@ -196,7 +196,7 @@ def test_a_branch_resolves_to_the_commit_that_it_points_to_now(
 @pytest.mark.parametrize("revision", ["main", "v1.0", "0123456", NOWHERE.upper(), f"{NOWHERE}\n", ""])
 def test_a_listing_is_of_a_commit_and_never_of_a_branch(published: Published, revision: str) -> None:
     assert refusal(lambda: published.files.list_files(DATASET, revision)) == (
-        f"maker/pages: {revision!r} is not a commit of 40 hex digits; run `corpusmill pin` to get one"
+        f"maker/pages: {revision!r} is not a commit of 40 hex digits; run `corpusmill pin` to get the commit"
     )
     assert published.hub.requests == []
 
@@ -268,7 +268,7 @@ def test_what_is_no_name_is_refused_before_the_hub_is_asked(
 
     line = refusal(lambda: files.resolve(name), UsageError)
 
-    assert line == f"{shown}: this is no {kind}; write owner/name, such as {example}"
+    assert line == f"{shown}: not a {kind} name; write owner/name, such as {example}"
     assert hub.requests == []
 
 

@@ -107,11 +107,11 @@ def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Pu
 @pytest.mark.parametrize(
     ("content", "what", "fix"),
     [
-        (b"", "this is no Parquet file", "correct `files` in the recipe"),
-        (b"PAR1", "this is no Parquet file", "correct `files` in the recipe"),
-        (b"no Parquet at all, but longer than twelve", "this is no Parquet file", "correct `files` in the recipe"),
-        (b"PAR1____\xff\xff\xff\x7fPAR1", "its footer is longer than the file", DAMAGED),
-        (b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", "its footer can't be read (", DAMAGED),
+        (b"", "the file is not Parquet", "correct `files` in the recipe"),
+        (b"PAR1", "the file is not Parquet", "correct `files` in the recipe"),
+        (b"no Parquet at all, but longer than twelve", "the file is not Parquet", "correct `files` in the recipe"),
+        (b"PAR1____\xff\xff\xff\x7fPAR1", "the Parquet footer is longer than the file", DAMAGED),
+        (b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", "the Parquet footer cannot be read (", DAMAGED),
     ],
     ids=["empty", "short", "text", "long footer", "broken footer"],
 )

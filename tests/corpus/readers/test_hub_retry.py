@@ -31,11 +31,11 @@ def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
 
     where, cure = (
         f"maker/pages on {published.hub.endpoint}",
-        "run `corpusmill pin maker/pages` for its head, with --recipe NAME to move the pin of a recipe",
+        "run `corpusmill pin maker/pages` to get the latest commit, with --recipe NAME to update a recipe",
     )
-    assert no_file == f"{where}: the commit has no such file; delete the cached listing, or pin a new commit"
-    assert never_there == f"{where}: it has no revision {NOWHERE}; {cure}"
-    assert no_more == f"{where}: it has no revision {published.commit}; {cure}"
+    assert no_file == f"{where}: file not found at the commit; delete the cached listing, or pin a new commit"
+    assert never_there == f"{where}: revision {NOWHERE} not found; {cure}"
+    assert no_more == f"{where}: revision {published.commit} not found; {cure}"
 
 
 def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
@@ -45,7 +45,7 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
 
     assert refusal(lambda: hub_files.list_files(DATASET, commit)) == (
         f"maker/pages on {hub.endpoint}: the dataset is gated; "
-        f"accept its terms on {hub.endpoint}/datasets/maker/pages, then set HF_TOKEN to your token"
+        f"accept the terms on {hub.endpoint}/datasets/maker/pages, then set HF_TOKEN to your token"
     )
     known = replace(hub_files, token="hf_any")
     files = {file.path: file for file in known.list_files(DATASET, commit)}
@@ -63,10 +63,10 @@ def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, 
     (folder / ".gated").touch()
     gated = refusal(lambda: models.list_files("maker/tiny", NOWHERE), RetryableError)
 
-    assert f"maker/none on {hub.endpoint}: there is no such model, or it is private (HTTP 401);" in unknown
-    head = "run `corpusmill pin maker/tiny --model` for its head"
-    assert no_commit == f"{where}: it has no revision {NOWHERE}; {head}"
-    assert f"{where}: the model is gated; accept its terms" in gated
+    assert f"maker/none on {hub.endpoint}: model not found or private (HTTP 401);" in unknown
+    head = "run `corpusmill pin maker/tiny --model` to get the latest commit"
+    assert no_commit == f"{where}: revision {NOWHERE} not found; {head}"
+    assert f"{where}: the model is gated; accept the terms" in gated
 
 
 @pytest.mark.parametrize("token", [None, "hf_any"])
@@ -78,8 +78,8 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
     name, status = (DATASET, 401) if token is None else ("maker/none", 404)
 
     assert refusal(lambda: asking.list_files(name, NOWHERE), UsageError) == (
-        f"{name} on {hub.endpoint}: there is no such dataset, or it is private (HTTP {status}); "
-        "check its name; if it is private, set HF_TOKEN to a token that may read it"
+        f"{name} on {hub.endpoint}: dataset not found or private (HTTP {status}); "
+        "check the name; if it is private, set HF_TOKEN to a token with read access"
     )
 
 
@@ -95,8 +95,8 @@ def busy_hub(hub: FaultyHub) -> Iterator[ProxiedHub]:
 @pytest.mark.parametrize(
     ("status", "headers", "said"),
     [
-        (503, {}, "HTTP 503; try 2 of 2 in 0.0 s"),
-        (429, {"Retry-After": "0"}, "rate limited; try 2 of 2 in 0.0 s"),  # sooner than it would by itself
+        (503, {}, "HTTP 503; attempt 2 of 2 in 0.0 s"),
+        (429, {"Retry-After": "0"}, "rate limited; attempt 2 of 2 in 0.0 s"),  # sooner than it would by itself
     ],
 )
 def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
@@ -137,7 +137,7 @@ def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
 ) -> None:
     busy_hub.first = [json_answer({"error": "not here"}, status)]
 
-    with pytest.raises(RetryableError, match=rf"or it is private \(HTTP {status}\)"):
+    with pytest.raises(RetryableError, match=rf"not found or private \(HTTP {status}\)"):
         HubFiles(tmp_path / "cache", busy_hub.endpoint, token="hf_old").list_files(DATASET, commit)
 
 
@@ -156,7 +156,7 @@ def test_without_network_the_address_is_named_and_the_token_is_not(
             ask(hub_files)
 
     assert error.value.where == endpoint
-    assert error.value.what.startswith("maker/pages can't be reached (ConnectError: ")
+    assert error.value.what.startswith("maker/pages cannot be reached (ConnectError: ")
     assert error.value.fix == "check the network and HF_ENDPOINT, then run the same command again"
-    assert caplog.text.count("; try 2 of 2 in 0.0 s") == 1
+    assert caplog.text.count("; attempt 2 of 2 in 0.0 s") == 1
     assert "hf_secret" not in caplog.text + str(error.value)

@@ -8,14 +8,14 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import json_rows, lines, read_row
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges
+from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 
 Source = Callable[..., SourceFile]
 DEEP = "more than 64 objects and lists inside one another"
 
 
 def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    for piece in byte_value_ranges(file, range_bytes):
+    for piece in split_byte_ranges(file, range_bytes):
         yield from json_rows(piece, lines(piece))
 
 
@@ -96,7 +96,7 @@ def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: S
 
     told = refusal(lambda: list(rows(file)))
 
-    assert told.startswith(f"{file.path}: its last line, line 2 (byte 9), is cut off (")
+    assert told.startswith(f"{file.path}: the last line, line 2 (byte 9), is truncated (")
     assert told.endswith("; fetch or write the file again, or remove that line")
 
 
@@ -104,7 +104,7 @@ def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: S
 def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: int) -> None:
     file = source(b'{"a": 1}\n' + line)
 
-    what = f"{file.path}: from byte {at} on it holds NUL bytes, as a crash or a full disk leaves them; "
+    what = f"{file.path}: from byte {at} on, the file contains NUL bytes, as after a crash or a full disk; "
     assert refusal(lambda: list(rows(file))).startswith(what)
 
 
@@ -113,10 +113,10 @@ def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: i
     [
         (
             b'[{"a": 1}, {"a": 2}]',
-            "it is a JSON array, not JSON lines; write a line for each element: jq -c '.[]' FILE",
+            "the file is a JSON array, not JSON lines; write one line per element: jq -c '.[]' FILE",
         ),
-        (b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "it is a JSON array, not JSON lines; "),
-        (b'{\n  "a": 1\n}\n', "its objects are spread over lines; write a line for each: jq -c . FILE"),
+        (b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "the file is a JSON array, not JSON lines; "),
+        (b'{\n  "a": 1\n}\n', "JSON objects are spread over several lines; write one line per object: jq -c . FILE"),
     ],
 )
 def test_json_that_is_not_in_lines_is_refused_with_the_cure(source: Source, content: bytes, message: str) -> None:

@@ -220,11 +220,17 @@ NO_COLUMNS = recipe().model_copy(update={"columns": None})
 @pytest.mark.parametrize(
     ("name", "content", "how", "error", "message"),
     [
-        ("a.csv", b"text\n", recipe(), UsageError, "its name ends with none of .jsonl, .ndjson, .json, .parquet, .txt"),
-        ("a.txt", b"text\n", recipe(), UsageError, "what of a text file is a document is not said; set `text_unit`"),
-        ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "it is a Parquet file; give it a name that ends with"),
-        ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "its Parquet footer can't be read ("),
-        ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "which column holds the text is not said; set `columns` in the"),
+        (
+            "a.csv",
+            b"text\n",
+            recipe(),
+            UsageError,
+            "the file name must end with .jsonl, .ndjson, .json, .parquet, .txt",
+        ),
+        ("a.txt", b"text\n", recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
+        ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
+        ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "the Parquet footer cannot be read ("),
+        ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "the text column is not set; set `columns` in the"),
     ],
 )
 def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(

@@ -61,13 +61,13 @@ def test_nested_columns_may_be_named(source: Source, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "name", "where"),
-    [("text", "body", "the column that holds the text"), ("id", "meta.uid", "one that is there, or to null")],
+    [("text", "body", "the column that holds the text"), ("id", "meta.uid", "an existing column, or to null")],
 )
 def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, name: str, where: str) -> None:
     file = source(stored(pages(1)), "a.parquet")
 
     assert refusal(lambda: row_group_runs(file, columns(**{field: name}), 1)) == (
-        f"{file.path}: there is no column `{name}`; it has text, meta.url, meta.n; "
+        f"{file.path}: column `{name}` not found; the columns are text, meta.url, meta.n; "
         f"set `columns.{field}` in the recipe to {where}"
     )
 
@@ -78,7 +78,9 @@ def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, n
 def test_what_is_no_parquet_file_is_refused(source: Source, damage: Callable[[bytes], bytes]) -> None:
     file = source(damage(stored(pages(9))), "a.parquet")
 
-    assert refusal(lambda: row_group_runs(file, TEXT, 1)).startswith(f"{file.path}: its Parquet footer can't be read (")
+    assert refusal(lambda: row_group_runs(file, TEXT, 1)).startswith(
+        f"{file.path}: the Parquet footer cannot be read ("
+    )
 
 
 def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> None:
@@ -86,5 +88,5 @@ def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> No
     content[40:400] = bytes(360)
     (run,) = row_group_runs(source(bytes(content), "a.parquet"), TEXT, 1 << 30)
 
-    with pytest.raises(InputError, match=r"row groups 0 to 0 can't be read \("):
+    with pytest.raises(InputError, match=r"row groups 0 to 0 cannot be read \("):
         list(parquet_rows(run))

@@ -11,7 +11,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers import local
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.local import paragraphs, text_lines, whole_text
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges
 
 Source = Callable[..., SourceFile]
 
@@ -46,7 +46,7 @@ def test_paragraphs_are_the_same_in_any_ranges(
     blocks = re.split(r"(?m)^[ \r]*(?:\n|\Z)", content.removeprefix("\ufeff"))
     expected = [block.rstrip("\r\n") for block in blocks if block.strip(" \r\n")]
 
-    found = [item for piece in byte_value_ranges(file, range_bytes) for item in paragraphs(piece)]
+    found = [item for piece in split_byte_ranges(file, range_bytes) for item in paragraphs(piece)]
 
     assert [text for _, text in found] == expected
     assert found == list(paragraphs(ByteRange(file)))
@@ -73,7 +73,7 @@ def test_lines_are_the_same_in_any_ranges(
     path.write_bytes(content.encode())
     file = SourceFile(path, "lines", path.stat().st_size)
 
-    texts = [item for piece in byte_value_ranges(file, range_bytes) for item in text_lines(piece)]
+    texts = [item for piece in split_byte_ranges(file, range_bytes) for item in text_lines(piece)]
 
     rows = [row.rstrip("\r") for row in content.removeprefix("\ufeff").split("\n")]
     assert [text for _, text in texts] == [row for row in rows if row.strip(" ")]
@@ -100,5 +100,5 @@ def test_a_text_too_large_to_be_one_is_refused(
 
     assert refusal(lambda: list(read(ByteRange(file)))) == (  # type: ignore[call-overload]
         f"{file.path}: the text at byte 0 is longer than 1 MiB; "
-        "as `text_unit` take `paragraph` or `line`, or cut the file at blank lines"
+        "set `text_unit` to `paragraph` or `line`, or split the file at blank lines"
     )

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.lines import file_at, format_row, line_number, place_of_line
+from pipeline_assets.corpus.readers.lines import file_at, format_row, line_number, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
 
@@ -56,15 +56,15 @@ def test_the_number_of_a_line_leads_to_its_place_and_back(
     file = SourceFile(path, path.name, path.stat().st_size)
     starts = list(itertools.accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
 
-    assert [place_of_line(file, number + 1) for number in range(len(lines))] == starts
+    assert [locate_line(file, number + 1) for number in range(len(lines))] == starts
     assert [line_number(file, place) for place in starts] == list(range(1, len(lines) + 1))
-    with pytest.raises(UsageError, match=f"none is line {len(lines) + 1}"):
-        place_of_line(file, len(lines) + 1)
+    with pytest.raises(UsageError, match=f"line {len(lines) + 1}"):
+        locate_line(file, len(lines) + 1)
 
 
 def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="its rows have numbers"):
-        place_of_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)
+    with pytest.raises(UsageError, match="this format has numbered rows, not lines"):
+        locate_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)
 
 
 def test_the_first_line_of_an_empty_file_is_told(source: Source) -> None:

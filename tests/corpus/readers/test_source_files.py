@@ -13,9 +13,9 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.source_folder import (
     ByteRange,
     SourceFile,
-    byte_value_ranges,
     list_files,
     open_source,
+    split_byte_ranges,
 )
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
@@ -63,18 +63,21 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
     monkeypatch.setattr(os, "listdir", lambda path: [entry.name for entry in os.scandir(path)])
 
     assert refusal(lambda: list_files(root, [pattern]), RetryableError) == (
-        f"{closed}: this folder can't be read (Permission denied); give the right to read it, or narrow the pattern"
+        f"{closed}: the folder cannot be read (Permission denied); grant read permission, or narrow the pattern"
     )
 
 
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("*.parquet", ": no file matches '*.parquet'; correct `files`; there are .hidden.jsonl, a.jsonl, b.jsonl, "),
-        ("deep/er/*.txt", "/deep/er: no file matches 'deep/er/*.txt'; correct `files`; there are c.jsonl"),
-        ("deep", ": the pattern 'deep' matches folders only; write deep/* for the files in it"),
-        ("/etc/*", ": the pattern '/etc/*' leads out of it; write patterns relative to this folder"),
-        ("../*", ": the pattern '../*' leads out of it; write patterns relative to this folder"),
+        (
+            "*.parquet",
+            ": no file matches '*.parquet'; correct `files`; the folder contains .hidden.jsonl, a.jsonl, b.jsonl, ",
+        ),
+        ("deep/er/*.txt", "/deep/er: no file matches 'deep/er/*.txt'; correct `files`; the folder contains c.jsonl"),
+        ("deep", ": the pattern 'deep' matches only folders; write deep/* for the files in the folder"),
+        ("/etc/*", ": the pattern '/etc/*' leads out of the folder; write patterns relative to this folder"),
+        ("../*", ": the pattern '../*' leads out of the folder; write patterns relative to this folder"),
     ],
 )
 def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: str, message: str) -> None:
@@ -82,14 +85,14 @@ def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: 
 
 
 def test_a_folder_that_is_not_there_is_named(root: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere: there is no such folder; correct the source's folder"):
+    with pytest.raises(UsageError, match="nowhere: folder not found; correct the source's folder"):
         list_files(root / "nowhere", ["*"])
 
 
 def test_a_broken_link_is_an_error_and_not_left_out(root: Path) -> None:
     (root / "c.jsonl").symlink_to("gone")
 
-    with pytest.raises(UsageError, match="this is a broken link, or no ordinary file"):
+    with pytest.raises(UsageError, match="not a regular file, or a broken link"):
         list_files(root, ["*.jsonl"])
 
 
@@ -99,7 +102,7 @@ def test_a_name_that_no_manifest_can_hold_is_an_error(root: Path) -> None:
     except OSError:
         pytest.skip("this file system holds UTF-8 names only")
 
-    with pytest.raises(UsageError, match="its name is not UTF-8"):
+    with pytest.raises(UsageError, match="the file name is not UTF-8"):
         list_files(root, ["*.jsonl"])
 
 
@@ -110,7 +113,7 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
     path = tmp_path_factory.getbasetemp() / "ranges"
     path.write_bytes(b"x" * size)
 
-    ranges = byte_value_ranges(SourceFile(path, "x", size), range_bytes)
+    ranges = split_byte_ranges(SourceFile(path, "x", size), range_bytes)
 
     assert sum(piece.bytes for piece in ranges) == size
     bounds = [(piece.start, size if piece.stop is None else piece.stop) for piece in ranges]
@@ -122,8 +125,8 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
 def test_a_compressed_file_is_one_range_whatever_it_is_called(source: Callable[..., SourceFile]) -> None:
     file = source(gzip.compress(bytes(range(256)) * 9), "a.jsonl")
 
-    assert byte_value_ranges(file, 10) == [ByteRange(file, 0, None)]
-    assert byte_value_ranges(file, 10)[0].bytes == file.bytes
+    assert split_byte_ranges(file, 10) == [ByteRange(file, 0, None)]
+    assert split_byte_ranges(file, 10)[0].bytes == file.bytes
 
 
 def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..., SourceFile]) -> None:
@@ -131,7 +134,7 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..
     file.path.write_bytes(b"one\ntwo\n")
 
     assert refusal(lambda: open_source(file)) == (
-        f"{file.path}: it has 8 bytes, and had 4 when it was listed; let nothing write to it, and run again"
+        f"{file.path}: the file has 8 bytes, but had 4 when it was listed; stop writing to the file, and run again"
     )
 
 
@@ -139,5 +142,5 @@ def test_a_file_that_is_gone_is_an_error_of_one_line(source: Callable[..., Sourc
     file = source(b"one\n")
     file.path.unlink()
 
-    with pytest.raises(InputError, match=r"it can't be read \(No such file or directory\)"):
+    with pytest.raises(InputError, match=r"the file cannot be read \(No such file or directory\)"):
         open_source(file)

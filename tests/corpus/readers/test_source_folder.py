@@ -46,13 +46,13 @@ def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were written again"),
-        (lambda path: (path / "a.jsonl").write_text("other"), "1 of the files in {} changed, the first is a.jsonl"),
-        (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed, the first is a.jsonl"),
-        (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed, the first is c.jsonl"),
+        (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were rewritten"),
+        (lambda path: (path / "a.jsonl").write_text("other"), "1 of the files in {} changed; the first is a.jsonl"),
+        (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed; the first is a.jsonl"),
+        (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed; the first is c.jsonl"),
         (
             lambda path: (path / "a.jsonl").rename(path / "z.jsonl"),
-            "2 of the files in {} changed, the first is a.jsonl",
+            "2 of the files in {} changed; the first is a.jsonl",
         ),
         (lambda path: shutil.rmtree(path / "deep") or (path / "a.jsonl").unlink(), "no file matches '**/*.jsonl'"),
     ],
@@ -68,7 +68,7 @@ def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
     assert folder.describe_changes(Path(), manifest) == words.format(folder.path)
     assert refusal(lambda: selected_files(folder, manifest)) == (
         f"{folder.path}: {words.format(folder.path)} since they were hashed; "
-        "let nothing write there, and run the recipe again"
+        "stop writing to the folder, and run the recipe again"
     )
 
 
@@ -79,8 +79,8 @@ def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: Sourc
 
     assert folder.describe_changes(Path(), manifest) is None
     assert refusal(lambda: selected_files(folder, manifest)) == (
-        f"{folder.path}: the folder that its files were read from is gone; "
-        "give it back, or leave a link there to where it is now, or correct the source's path"
+        f"{folder.path}: the source folder no longer exists; "
+        "restore it, create a link to its new path, or correct the source's path"
     )
 
 
@@ -88,8 +88,8 @@ def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: So
     relative = SourceFolder(Path("notes"), folder.patterns)
     manifest = sealed(folder)
 
-    assert relative.below(tmp_path) == folder
-    assert folder.below(tmp_path / "elsewhere") == folder
+    assert relative.resolve_path(tmp_path) == folder
+    assert folder.resolve_path(tmp_path / "elsewhere") == folder
     assert relative.describe_changes(tmp_path, manifest) is None
 
 

@@ -14,7 +14,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import lines as lines_module
 from pipeline_assets.corpus.readers.lines import line_before, lines
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_value_ranges
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -45,7 +45,7 @@ def test_every_line_is_in_exactly_one_range(
 ) -> None:
     file = written(tmp_path_factory.getbasetemp(), content)
 
-    in_ranges = [line for piece in byte_value_ranges(file, range_bytes) for line in lines(piece)]
+    in_ranges = [line for piece in split_byte_ranges(file, range_bytes) for line in lines(piece)]
 
     assert in_ranges == list(lines(ByteRange(file)))
     assert b"".join(line for _, line in in_ranges) == content.removeprefix(b"\xef\xbb\xbf")
@@ -85,7 +85,7 @@ def test_utf_16_is_refused_and_the_cure_named(source: Source, encoding: str) -> 
     file = source("\ufeff{}\n".encode(encoding))
 
     told = refusal(lambda: list(lines(ByteRange(file))))
-    assert told == f"{file.path}: it is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+    assert told == f"{file.path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
@@ -93,7 +93,7 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
 ) -> None:
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 3 << 20)
 
-    with pytest.raises(InputError, match="a line is longer than 3 MiB; it is no file of lines"):
+    with pytest.raises(InputError, match="a line is longer than 3 MiB; convert the file to lines of text"):
         list(lines(ByteRange(source(b"x" * (5 << 20)))))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.source_folder import byte_value_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.spine.ledger import Reject
 
@@ -77,7 +77,7 @@ def extract(tmp_path: Path) -> Extract:
 def read(folder: Path) -> tuple[list[Document], list[Reject], int]:
     values = {"source": "wikipedia", "domain": "encyclopedia", "language": None, "license_tag": None}
     recipe = WikipediaRecipe.model_validate(values | {"files": ["**/wiki_*"], "dump_date": "2024-03-01"})
-    pieces = [piece for file in list_files(folder, recipe.files) for piece in byte_value_ranges(file, 5000)]
+    pieces = [piece for file in list_files(folder, recipe.files) for piece in split_byte_ranges(file, 5000)]
     rows = [row for piece in pieces for row in read_wikipedia(piece, recipe)]
     documents = [row for row in rows if isinstance(row, Document)]
     rejects = [row for row in rows if isinstance(row, Reject)]

@@ -11,7 +11,7 @@ from made_samples import PAGES
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.spine.ledger import Reject
 
@@ -25,7 +25,7 @@ def recipe(**changes: str | None) -> WikipediaRecipe:
 
 
 def read(file: SourceFile, range_bytes: int = 1 << 30, **changes: str | None) -> list[Document | Reject]:
-    return [row for piece in byte_value_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
+    return [row for piece in split_byte_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
 
 
 def page(source: Source, text: str, title: str = "Title", url: str = EN, **changes: str | None) -> Document | Reject:
@@ -69,7 +69,7 @@ def test_extractions_are_read_to_the_last_page_in_any_ranges(
 
     reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
     assert reasons == Counter({"article": articles, "title_only": title_only})
-    assert sum(map(count_pages, byte_value_ranges(file, 100_000))) == articles + title_only
+    assert sum(map(count_pages, split_byte_ranges(file, 100_000))) == articles + title_only
     assert read(file, 3_000, language=language) == read(file, 3_000_000, language=language) == rows
 
 
@@ -210,13 +210,13 @@ def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
 @pytest.mark.parametrize(
     ("url", "language", "message"),
     [
-        ("?curid=12", None, "the url ?curid=12 doesn't say the language; set `language` in the recipe"),
+        ("?curid=12", None, "the url ?curid=12 has no language; set `language` in the recipe"),
         (
             EN,
             "vi",
-            f"the url {EN} is of another wiki than the recipe's `language`, vi; correct `language`, or leave",
+            f"the url {EN} belongs to another wiki than the recipe's `language`, vi; correct `language`, or exclude",
         ),
-        ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not of"),
+        ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not on"),
     ],
 )
 def test_a_page_of_an_unknown_or_another_wiki_is_an_error(
@@ -244,10 +244,10 @@ def test_the_licence_is_that_of_the_dumps_date(dump_date: str, tag: str) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dump_date": None}, "give exactly one of .*dump_date.*license_tag"),
-        ({"license_tag": "cc-by-sa-4.0"}, "give exactly one of .*dump_date.*license_tag"),
-        ({"dump_date": "20240301"}, "write it as YYYY-MM-DD"),
-        ({"dump_date": "latest"}, "write it as YYYY-MM-DD"),
+        ({"dump_date": None}, "set exactly one of .*dump_date.*license_tag"),
+        ({"license_tag": "cc-by-sa-4.0"}, "set exactly one of .*dump_date.*license_tag"),
+        ({"dump_date": "20240301"}, "write the date as YYYY-MM-DD"),
+        ({"dump_date": "latest"}, "write the date as YYYY-MM-DD"),
     ],
 )
 def test_a_recipe_without_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:

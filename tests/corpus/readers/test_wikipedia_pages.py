@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_value_ranges
+from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import Page, count_pages, pages
 
 Source = Callable[..., SourceFile]
@@ -27,7 +27,7 @@ def line(number: int, text: str = "Text.", **others: object) -> str:
 
 
 def read(file: SourceFile, range_bytes: int = 1 << 30) -> list[tuple[int, Page | Fault]]:
-    return [page for piece in byte_value_ranges(file, range_bytes) for page in pages(piece)]
+    return [page for piece in split_byte_ranges(file, range_bytes) for page in pages(piece)]
 
 
 def ids(file: SourceFile) -> list[str]:
@@ -110,7 +110,7 @@ def test_a_page_that_is_no_utf8_is_rejected_and_the_next_is_read(source: Source)
     assert ids(file) == ["invalid_utf8", "2"]
 
 
-@pytest.mark.parametrize(("page", "what"), [(doc, ""), (line, "is cut off")])
+@pytest.mark.parametrize(("page", "what"), [(doc, ""), (line, "is truncated")])
 def test_a_file_cut_off_at_any_byte_is_refused_or_whole(source: Source, page: Callable[..., str], what: str) -> None:
     first, whole = len(page(1)), (page(1) + page(2, "Tëxt.")).encode()
     ends = {first: ["1"], first - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
@@ -126,30 +126,36 @@ def test_a_file_cut_off_at_any_byte_is_refused_or_whole(source: Source, page: Ca
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "it is empty, as a killed extraction leaves its last file; extract again"),
-        ("\n\n", "it is empty, "),
-        ("[" + line(1) + "]", "it is a JSON array, not JSON lines; write a line for each element: jq -c '.[]' FILE"),
+        ("", "the file is empty, as after a killed extraction; extract again"),
+        ("\n\n", "the file is empty, "),
+        ("[" + line(1) + "]", "the file is a JSON array, not JSON lines; write one line per element: jq -c '.[]' FILE"),
         (
             '<mediawiki xml:lang="en">\n',
-            "it is a dump, not an extraction; run wikiextractor on it, and read its output",
+            "the file is a dump, not an extraction; run wikiextractor on it, and read its output",
         ),
         (
             "Anarchism\n\nAnarchism is",
-            "its first line, 'Anarchism', is neither <doc id=…> nor JSON; give what wikiextractor writes",
+            "the first line, 'Anarchism', is neither <doc id=…> nor JSON; pass output of wikiextractor",
         ),
-        ('{"text": "a"}\n', "its first line has no id, url, title; it has text; give wikiextractor's JSON lines; "),
-        ('<doc id="1" title="T">\nT\n', 'its first line, \'<doc id="1" title="T">\', is no header of wikiextractor; '),
+        (
+            '{"text": "a"}\n',
+            "keys not found in the first line: id, url, title; it has text; pass JSON lines of wikiextractor, ",
+        ),
+        (
+            '<doc id="1" title="T">\nT\n',
+            'the first line, \'<doc id="1" title="T">\', is not a header of wikiextractor; ',
+        ),
         (
             '  <doc id="1" url="u" title="T">\nT\n\n</doc>\n',
-            'its first line, \'<doc id="1" url="u" title="T">\', is no',
+            'the first line, \'<doc id="1" url="u" title="T">\', is not',
         ),
         (
             doc(1) + '<doc id="2" url="u" title="T">\nT\n\ncut',
-            f"line {doc(1).count(chr(10)) + 1} (byte {len(doc(1))}): this page isn't closed, the file is cut",
+            f"line {doc(1).count(chr(10)) + 1} (byte {len(doc(1))}): the page is not closed: the file is trunc",
         ),
         (
             '<doc id="1" url="u" title="T">\nT\n\ncut\n' + doc(2),
-            "line 1 (byte 0): this page isn't closed before the next; ",
+            "line 1 (byte 0): the page is not closed before the next; ",
         ),
     ],
     ids=["empty", "blank", "array", "dump", "text", "other json", "other doc", "indented", "cut", "joined"],
@@ -164,7 +170,7 @@ def test_the_first_file_of_an_extraction_may_be_empty_and_no_other(source: Sourc
 
     assert read(source(empty, name)) == []
     for other in (name.replace("wiki_00", "wiki_01"), name.replace("AA", "AB"), "wiki_00"):
-        assert told(source(empty, other)).startswith("it is empty, as a killed extraction leaves its last file")
+        assert told(source(empty, other)).startswith("the file is empty, as after a killed extraction")
 
 
 @pytest.mark.parametrize(
@@ -216,4 +222,4 @@ def test_a_page_is_counted_once_in_whatever_ranges_and_what_looks_like_one_is_no
     lines = '{"id": "1"}\n\n' * 4
 
     for content, count in ((docs, 5), (bz2.compress(docs.encode()), 5), (lines, 4)):
-        assert sum(map(count_pages, byte_value_ranges(source(content), range_bytes))) == count
+        assert sum(map(count_pages, split_byte_ranges(source(content), range_bytes))) == count

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.kind import Job, Kind, file_builder
+from pipeline_assets.build.pins.files_check import check_hub_cache
 from pipeline_assets.build.pins.model_pin import ModelSection, list_model, list_weights, model_folder, read_model_folder
-from pipeline_assets.build.pins.raw_pin import check_hub_cache
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -214,33 +214,33 @@ def test_what_a_config_does_not_say_is_null_and_what_its_language_model_says_cou
 
 
 INDEX = "model.safetensors.index.json"
-WHOLE = "give the whole model"
-NO_MAPPING = f"config.json is no JSON, or no mapping; {WHOLE}"
-ANOTHER = "give a model that transformers reads: config.json, and weights in safetensors"
-ITSELF = "and no code of a model is run here; give a model whose architecture transformers has itself"
+WHOLE = "use a complete model"
+NO_MAPPING = f"config.json is not a JSON object; {WHOLE}"
+ANOTHER = "use a model in the format of transformers: config.json, and weights in safetensors"
+ITSELF = "which is never run; use a model whose architecture is part of transformers"
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"config.json": None}, f"it has no config.json; {ANOTHER}"),
+        ({"config.json": None}, f"config.json not found; {ANOTHER}"),
         *(({"config.json": odd}, NO_MAPPING) for odd in (b"{", b"[" * 100_000, b"[]")),
-        ({SHARDS[1]: None}, f"{INDEX} names {SHARDS[1]}, and there is no such file in safetensors; {WHOLE}"),
+        ({SHARDS[1]: None}, f"{INDEX} lists {SHARDS[1]}, which does not exist in safetensors; {WHOLE}"),
         (
             {INDEX: b'{"weight_map": {"a": "pytorch_model.bin"}}'},
-            f"{INDEX} names pytorch_model.bin, and there is no such file in safetensors; {WHOLE}",
+            f"{INDEX} lists pytorch_model.bin, which does not exist in safetensors; {WHOLE}",
         ),
-        ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} names no file; {WHOLE}"),
+        ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} lists no file; {WHOLE}"),
         (
             {INDEX: None},
-            "its weights are a pickle (pytorch_model.bin), which can run code when it is read; "
-            "convert them to safetensors, or give a revision that has these",
+            "the weights are a pickle (pytorch_model.bin), which can run code when it is read; "
+            "convert them to safetensors, or use a revision with safetensors",
         ),
-        ({INDEX: None, "pytorch_model.bin": None}, f"it has neither model.safetensors nor {INDEX}; {ANOTHER}"),
-        ({"modeling_tiny.py": b""}, f"it runs code of its own (modeling_tiny.py), {ITSELF}"),
+        ({INDEX: None, "pytorch_model.bin": None}, f"neither model.safetensors nor {INDEX} found; {ANOTHER}"),
+        ({"modeling_tiny.py": b""}, f"the model has its own code (modeling_tiny.py), {ITSELF}"),
         (
             {"config.json": json.dumps(CONFIG | {"auto_map": {"AutoModel": "other/repo--modeling.Tiny"}}).encode()},
-            f"it runs code of its own (`auto_map` in config.json), {ITSELF}",
+            f"the model has its own code (`auto_map` in config.json), {ITSELF}",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_model_that_cannot_be_loaded_from_its_files_alone_is_refused_in_one_li
 
 
 COMMIT = "a" * 40
-ONE_OF = "give `name` and `revision` for a model of a hub, or `path` alone for a folder here"
+ONE_OF = "set `name` and `revision` for a model on a hub, or only `path` for a local folder"
 
 
 @pytest.mark.parametrize(
@@ -267,11 +267,17 @@ ONE_OF = "give `name` and `revision` for a model of a hub, or `path` alone for a
         ({"name": None, "revision": COMMIT}, ONE_OF),
         ({"path": "tiny", "name": "maker/tiny"}, ONE_OF),
         ({"path": "tiny", "revision": COMMIT}, ONE_OF),
-        ({"name": "a/b/c", "revision": COMMIT}, "'a/b/c' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
-        ({"name": "..", "revision": COMMIT}, "'..' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
+        (
+            {"name": "a/b/c", "revision": COMMIT},
+            "'a/b/c' is not a model name: write owner/name, such as unsloth/gpt-oss-120b",
+        ),
+        (
+            {"name": "..", "revision": COMMIT},
+            "'..' is not a model name: write owner/name, such as unsloth/gpt-oss-120b",
+        ),
         (
             {"name": "gpt2", "revision": "main"},
-            "the revision of gpt2 is 'main', and a revision is a commit of 40 hex digits, since a branch moves",
+            "the revision of gpt2 must be a commit of 40 hex digits, got 'main'",
         ),
     ],
 )
@@ -297,9 +303,9 @@ def test_a_model_that_nobody_pinned_or_that_is_not_there_is_refused(run: Run) ->
 
     assert unpinned == (
         "maker/tiny: no revision is pinned yet; "
-        "write as `revision` the commit that `corpusmill pin maker/tiny --model` prints"
+        "set `revision` to the commit that `corpusmill pin maker/tiny --model` prints"
     )
-    assert gone == f"{run.root / 'models/none'}: there is no such folder; correct the model's `path`"
+    assert gone == f"{run.root / 'models/none'}: folder not found; correct the model's `path`"
 
 
 def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
@@ -313,10 +319,12 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
 
     here = ("config.json", "model.safetensors.index.json")
     assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
-    assert before.missing == {f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()}
-    assert set((list_weights(look, run).missing or {}).values()) == {0}
+    assert before.missing_bytes == {
+        f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()
+    }
+    assert set((list_weights(look, run).missing_bytes or {}).values()) == {0}
     assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
-    assert list_weights(LOOK.target("mine", {}, [of_folder]), run).missing is None
+    assert list_weights(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
 
 
 @pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
@@ -333,7 +341,7 @@ def test_a_folder_that_changed_makes_its_pin_stale_and_nothing_is_built_of_it(
 
     assert pin.state(run.root) == (
         "stale",
-        f"1 of the files in {tmp_path / 'tiny'} changed, the first is {name}",
+        f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}",
     )
 
 
@@ -345,7 +353,9 @@ def test_files_that_change_while_they_are_used_stop_the_build(
     other = TENSOR[:-1] + b"1" if keeps_size else TENSOR + b"1"
     monkeypatch.setitem(globals(), "meddle", lambda folder: (folder / SHARDS[0]).write_bytes(other))
 
-    with pytest.raises(InputError, match="since they were hashed; let nothing write there, and run the recipe again"):
+    with pytest.raises(
+        InputError, match="since they were hashed; stop writing to the folder, and run the recipe again"
+    ):
         built(pin, run)
 
 

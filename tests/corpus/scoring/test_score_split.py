@@ -277,8 +277,8 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
     ("gone", "kind", "said"),
     [
         ("tokenizer.json", InputError, "the model has no tokenizer.json; give a model that has one"),
-        ("config.json", InputError, "it has no config.json; give a model that transformers reads"),
-        ("*", UsageError, "no file is in it; give a folder that holds a model"),
+        ("config.json", InputError, "config.json not found; use a model in the format of transformers"),
+        ("*", UsageError, "the folder is empty; use a folder that contains a model"),
     ],
 )
 def test_a_model_that_is_refused_is_named_as_the_user_knows_it(
@@ -317,7 +317,7 @@ def test_a_pool_that_changes_while_it_is_scored_stops_the_build(
     line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, rescored=0)), InputError)
 
     assert "data/train.parquet" in line
-    assert line.endswith("let nothing write there, and run the recipe again")
+    assert line.endswith("stop writing to the folder, and run the recipe again")
     assert not [*tmp_path.glob("nemotron/*/nll_scores/*/*/manifest.json")]
 
 

@@ -197,5 +197,5 @@ def test_a_row_group_whose_bytes_are_damaged_at_the_hub_is_an_error(take: Take) 
 
     line = refusal(lambda: take({"damaged.parquet": bytes(content)}))
 
-    assert ":damaged.parquet: row group 0 can't be read (" in line
-    assert line.endswith("; the file is damaged: pin another commit, or leave it out of `files`")
+    assert ":damaged.parquet: row group 0 cannot be read (" in line
+    assert line.endswith("; the file is damaged: pin another commit, or exclude it from `files`")

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot import line_prefixes
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.line_prefixes import Prefix, block_ranges, draw_prefixes
-from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_shards, plan_snapshot, raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import fetch_pieces, pin_sample, plan_shards, plan_snapshot
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -66,7 +66,7 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file gives its share, however small."""
-    monkeypatch.setattr(line_prefixes, "LEAST", {"documents": 1, "text_bytes": 1})
+    monkeypatch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1, "text_bytes": 1})
 
 
 @pytest.mark.parametrize("ending", PACKED)
@@ -124,7 +124,7 @@ def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes
 
     [source] = recipe.sources
     assert isinstance(source, HubSource)
-    raw = raw_of_hub(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
+    raw = pin_sample(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
 
     assert [entry["name"].partition(":")[2] for entry in raw.external_inputs] == ["data/a.jsonl", "data/b.jsonl.zst"]
     groups = [group for entry in raw.external_inputs for group in entry["row_groups"]]
@@ -149,7 +149,7 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
         return {path: prefix.rows for path, prefix in found.items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_prefixes, "LEAST", {"documents": 1})
+        patch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1})
         assert drawn(300) == {"short": 10, "long": 290, "empty": 0}
         assert drawn(5000) == held
     asked.clear()
@@ -251,8 +251,8 @@ def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"columns": COLUMNS | {"text": "body"}}, "there is no column `body`; its first rows have text, id"),
-        ({"rules": ["score >= 3"]}, "there is no column `score`; its first rows have text, id"),
+        ({"columns": COLUMNS | {"text": "body"}}, "column `body` not found in the first rows; they have text, id"),
+        ({"rules": ["score >= 3"]}, "column `score` not found in the first rows; they have text, id"),
     ],
 )
 def test_a_column_that_the_first_rows_have_not_is_an_error(
@@ -269,8 +269,8 @@ def test_a_column_that_the_first_rows_have_not_is_an_error(
         ("a.json.gz", PACKED["json.gz"](lines(pages(0, 99)))[:-20], "the gzip stream is cut off"),
         ("a.jsonl.zst", PACKED["jsonl.zst"](lines(pages(0, 99)))[:-20], "the zstd stream is cut off"),
         ("a.json.gz", PACKED["json.gz"](b"{}")[:10] + b"\xff" * 40, "the gzip stream is damaged ("),
-        ("a.jsonl", json.dumps(pages(0, 3)).encode(), "it is a JSON array, not JSON lines"),
-        ("a.jsonl", "{}\n".encode("utf-16"), "it is UTF-16"),
+        ("a.jsonl", json.dumps(pages(0, 3)).encode(), "the file is a JSON array, not JSON lines"),
+        ("a.jsonl", "{}\n".encode("utf-16"), "the file is UTF-16"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
@@ -280,12 +280,12 @@ def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
 
     assert f":data/{name}: {what}" in line
     if "stream" in what:
-        assert line.endswith("; the file is damaged: pin another commit, or leave it out of `files`")
+        assert line.endswith("; the file is damaged: pin another commit, or exclude it from `files`")
         assert not [path for path in hub_files.cache.glob("*/bytes/*/*") if path.is_file()]
 
 
 def test_formats_beside_each_other_are_refused(hub_source: Normalized) -> None:
-    with pytest.raises(UsageError, match=r"JSON lines, others are not: data/a.jsonl, data/b.parquet; narrow `files`"):
+    with pytest.raises(UsageError, match=r"JSON lines and others: data/a.jsonl, data/b.parquet; narrow `files`"):
         hub_source({"data/a.jsonl": b"", "data/b.parquet": b"PAR1"})
 
 

@@ -66,4 +66,4 @@ def test_an_error_is_that_of_the_first_file_in_the_draws_order(published: Recipe
     first, again = (refusal(lambda n=n: plan_snapshot(hub_files, recipe, n, log_every_s=60)) for n in (1, 8))
 
     assert first == again
-    assert ": there is no column `key`; it has text, id, score; " in first
+    assert ": column `key` not found; the columns are text, id, score; " in first

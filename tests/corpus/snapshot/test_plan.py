@@ -53,8 +53,8 @@ def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(tak
     pages = {"a.parquet": large_pages(0, 1000)}
 
     assert refusal(lambda: take(pages, rows_per_group=100, rules=["int_score >= 3"])) == (
-        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: there is no column `int_score`; it has id, text; "
-        "correct the rule `int_score >= 3` in the recipe"
+        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: "
+        "column `int_score` not found; the columns are id, text; correct the rule `int_score >= 3` in the recipe"
     )
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
@@ -65,5 +65,5 @@ def test_patterns_that_match_no_file_say_what_there_is(take: Take) -> None:
     line = refusal(lambda: take(there, files=["sample/*.parquet", "*.jsonl"]), UsageError)
 
     assert line.startswith("maker/pages@") and line.endswith(
-        ": no file matches sample/*.parquet, *.jsonl; correct `files`; there are README.md, data/a.parquet"
+        ": no file matches sample/*.parquet, *.jsonl; correct `files`; the dataset contains README.md, data/a.parquet"
     )

@@ -162,8 +162,8 @@ def test_an_amount_says_what_is_counted_and_how_many(limit: tuple[str, int]) -> 
 @pytest.mark.parametrize(
     ("amount", "complaint"),
     [
-        ({}, "give exactly one of files, documents, text_bytes"),
-        ({"files": 1, "documents": 1}, "give exactly one of files, documents, text_bytes"),
+        ({}, "set exactly one of files, documents, text_bytes"),
+        ({"files": 1, "documents": 1}, "set exactly one of files, documents, text_bytes"),
         ({"files": 0}, "Input should be greater than 0"),
         ({"documents": -1}, "Input should be greater than 0"),
         ({"files": 1.5}, "Input should be a valid integer"),

@@ -92,7 +92,9 @@ def test_names_are_no_content_a_budget_is_that_of_splits_and_a_fraction_that_of_
 
 @pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])
 def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revision: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match="a revision is a commit of 40 hex digits, since a branch moves"):
+    with pytest.raises(
+        pydantic.ValidationError, match="a revision must be a commit of 40 hex digits, because branches move"
+    ):
         healing_recipe(revision)
 
 
@@ -104,7 +106,7 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
         ({"max_reject_fraction": "1 %"}, "write it as a decimal number"),
-        ({"amount": {}}, "give exactly one of files, documents, text_bytes"),
+        ({"amount": {}}, "set exactly one of files, documents, text_bytes"),
         ({"name": "../pages"}, "a name has lower-case letters"),
         ({"name": ""}, "a name has lower-case letters"),
     ],

@@ -192,7 +192,7 @@ def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict
         (lambda recipe: recipe["sources"][0].update(license_tag="unknown"), "nothing says the licence of web"),
         (lambda recipe: recipe.pop("tokenizer"), "there is `shards` without `tokenizer`"),
         (lambda recipe: recipe.pop("shards"), "there is `segments` without `shards`"),
-        (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision is a commit"),
+        (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision must be a commit"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_told_by_its_key(
@@ -209,7 +209,7 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
     ("change", "said"),
     [
         (lambda recipe: recipe["tokenizer"].update(vocab_size=5000), "the sample supports"),
-        (lambda recipe: recipe["sources"][1]["columns"].update(text="body"), "there is no column `body`"),
+        (lambda recipe: recipe["sources"][1]["columns"].update(text="body"), "column `body` not found"),
         (lambda recipe: recipe["sources"][0]["filters"].update(length={"min_words": 9999}), "none of its 42 documents"),
         (lambda recipe: recipe["sources"][0].update(revision="0" * 40), "no revision is pinned yet"),
         (lambda recipe: recipe["tokenizer"].update(expected_sha256="ab" * 32), "expected " + "ab" * 32),
@@ -243,7 +243,7 @@ def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_pat
         run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
         told = refusal(lambda: list(run_targets(recipe.targets(), run, keep_going=True)))
 
-    assert f"accept its terms on {hub.endpoint}/datasets/{CODE}" in told
+    assert f"accept the terms on {hub.endpoint}/datasets/{CODE}" in told
     for source in ("web", "pages"):  # all else is made from code too
         assert recipe.target("stage2/filtered", source).is_up_to_date(tmp_path)
 

@@ -75,8 +75,8 @@ def twice(name: str) -> Change:
         ),
         (
             of("pages", revision="main"),
-            "`sources.0.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
-            "`corpusmill pin` gives the commit",
+            "`sources.0.revision` is 'main': a revision must be a commit of 40 hex digits, because branches move; "
+            "get it with `corpusmill pin`",
             "correct the value",
         ),
         (
@@ -222,13 +222,13 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
         ("- '*.parqet'", f"{notes['path']}: no file matches '*.parqet'"),
         (
             "columns:",
-            f"{papers['path']}/rows.jsonl: its first rows have no column `txet`; the first one has body, key",
+            f"{papers['path']}/rows.jsonl: the first rows have no column `txet`; the first one has body, key",
         ),
         (
             "license_tag: nobody-knows",
             "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
         ),
-        ("columns:", f"{table['path']}/a.parquet: there is no column `uid`; it has body"),
+        ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
         ("weights:", "the weights sum to 1.75, not to 1"),
         ("notes: 0.5", "`pack.weights.notes` is 0.5: Input should be a valid string"),
         ("table: 1", "`pack.weights.table` is 1: Input should be a valid string"),
@@ -268,7 +268,7 @@ def test_files_are_looked_at_as_far_as_it_is_said_what_they_are(changes: dict[st
     found = [*check_folders({"name": "mixed", "sources": [section | changes]}, tmp_path)]
 
     assert [misfit.what for misfit in found] == (
-        [f"{section['path']}: the pattern '.' matches folders only"] if changes.get("files") == ["."] else []
+        [f"{section['path']}: the pattern '.' matches only folders"] if changes.get("files") == ["."] else []
     )
 
 
@@ -417,7 +417,7 @@ class TestStaleness:
         local_source(self.root, "letters", [{"text": "Other words.", "key": "letters-3"}])
 
         assert self.states() == {
-            "stage_a/raw/letters": f"stale: 1 of the files in {self.root}/sources/letters changed, "
+            "stage_a/raw/letters": f"stale: 1 of the files in {self.root}/sources/letters changed; "
             "the first is rows.jsonl"
         }
         assert self.again() == [
@@ -431,9 +431,7 @@ class TestStaleness:
         path = self.root / "sources" / "letters" / "rows.jsonl"
         path.write_bytes(path.read_bytes())
 
-        assert self.states() == {
-            "stage_a/raw/letters": f"stale: files in {self.root}/sources/letters were written again"
-        }
+        assert self.states() == {"stage_a/raw/letters": f"stale: files in {self.root}/sources/letters were rewritten"}
         assert self.again() == []
         assert self.states() == {}
 
@@ -540,12 +538,12 @@ def test_files_that_are_written_or_gone_between_hashing_and_reading_are_one_clea
     gone = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
 
     assert written == (
-        f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed, the first is rows.jsonl "
-        "since they were hashed; let nothing write there, and run the recipe again"
+        f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed; the first is rows.jsonl "
+        "since they were hashed; stop writing to the folder, and run the recipe again"
     )
     assert gone == (
-        f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
-        "give it back, or leave a link there to where it is now, or correct the source's path"
+        f"{tmp_path}/sources/notes: the source folder no longer exists; "
+        "restore it, create a link to its new path, or correct the source's path"
     )
 
 
@@ -562,7 +560,7 @@ def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
 
     monkeypatch.setattr(files, "convert_local", disturbed)
 
-    with pytest.raises(InputError, match="were written again since they were hashed; let nothing write there"):
+    with pytest.raises(InputError, match="were rewritten since they were hashed; stop writing to the folder"):
         build(recipe, tmp_path)
 
     assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()

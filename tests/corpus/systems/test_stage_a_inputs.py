@@ -13,7 +13,7 @@ from healing_build import DATASET
 from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
 from pipeline_assets.commands.stage_a import recipe_of_sources
-from pipeline_assets.corpus.readers.hub_configs import files_of_split
+from pipeline_assets.corpus.readers.hub_configs import find_split_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -152,6 +152,6 @@ def test_a_hub_source_of_json_lines_has_the_files_that_the_card_means(
     ],
 )
 def test_where_no_card_says_it_folders_and_names_say_the_split(paths: list[str], files: list[str]) -> None:
-    patterns, meant = files_of_split(None, "train", paths, "here")
+    patterns, meant = find_split_files(None, "train", paths, "here")
 
     assert recipe_patterns(patterns, meant, paths) == files

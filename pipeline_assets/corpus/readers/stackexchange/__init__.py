@@ -1,5 +1,6 @@
-"""Stack Exchange dumps: Posts.xml, or the site's .7z, to one Document a question thread.
+"""Stack Exchange dumps → one Document per question thread.
 
-Pass 1 reads the file once and sorts its posts by question into runs; pass 2 joins the runs, a range of questions at a
-time. Both are shards of a stage: memory doesn't grow with the file, and finished ones stay.
+A dump is a Posts.xml or the .7z of a site. Pass 1 reads the file once and writes its posts into runs sorted by
+question. Pass 2 joins the runs, one range of questions at a time. Both passes are shards of a stage: memory does not
+grow with the file, and finished shards are reused.
 """

@@ -1,8 +1,8 @@
-"""A Posts.xml, block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
+"""Rows and posts of a Posts.xml.
 
-Between `<posts>` and `</posts>` stand empty elements `<row … />` and white space. No value has a `<` in it, so the file
-is split there, and expat reads each row as an XML document of its own: it has no DTD, so no entities, and a row
-that is no XML is rejected alone.
+The file is read block by block; memory is one block and the longest row. `<posts>` contains empty elements
+`<row … />` and white space. Values contain no `<`, so the file is split at that character, and expat parses each row as
+an XML document of its own. So rows have no DTD and no entities, and malformed rows are rejected singly.
 """
 
 import re
@@ -16,10 +16,10 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.spine.errors import InputError
 
 QUESTION, ANSWER = 1, 2
-_MOST_ROW_BYTES = 16 << 20
-_MOST_HEAD_BYTES = 1 << 16
+_MAX_ROW_BYTES = 16 << 20
+_MAX_HEAD_BYTES = 1 << 16
 _SHOWN_BYTES = 60
-# A DOCTYPE without a DTD of its own declares nothing: it is passed over, and nothing is fetched.
+# A DOCTYPE without an internal DTD declares nothing: it is skipped, and nothing is fetched.
 _HEAD = re.compile(
     rb"""(?:\xef\xbb\xbf)?\s*
     (?:<\?xml\s+version\s*=\s*["'][0-9.]+["'](?:\s+encoding\s*=\s*["'](?:utf-?8|(?:us-)?ascii)["'])?
@@ -35,10 +35,13 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 
 
 class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
-    """A question or an answer, by the dump's names. Names of users are never read.
+    """A question or an answer, with the dump's attribute names.
+
+    User names are never read.
 
     Attributes:
-        row: its number in the file.
+        row: Number of the row in the file.
+
     """
 
     post_type_id: int
@@ -71,8 +74,9 @@ class Row(NamedTuple):
     """A row of the file.
 
     Attributes:
-        attributes: with U+FFFD for each character that can't be there, of which `fault` tells.
-        size: bytes from the first name to the last quote.
+        attributes: Values; an invalid character is replaced by U+FFFD, and reported in `fault`.
+        size: Bytes from the first attribute name to the last quote.
+
     """
 
     attributes: dict[str, str]
@@ -80,12 +84,12 @@ class Row(NamedTuple):
     fault: Fault | None
 
     def number(self, name: str) -> int:
-        """Return an attribute as a number above 0 of up to 15 digits; 0 if it is none."""
+        """Return an attribute as a positive number of up to 15 digits; 0 if it is not one."""
         value = self.attributes.get(name, "")
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the id of the row's question, 0 if none can be told, and the post or what is wrong with it."""
+        """Return the id of the row's question (0 if unknown), and the post or its fault."""
         values, kind = self.attributes, self.number("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
         thread = self.number(name) if name and self.number("Id") else 0
@@ -104,54 +108,55 @@ class Row(NamedTuple):
 
 
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
-    """Yield the rows of a file, or of a part of one that begins and ends between rows, in file order.
+    """Yield the rows of a file, or of a part of one, in file order.
 
-    Args:
-        where: the file, for errors.
-        start: the part's first byte in it; 0 with the file's head.
-        is_last: whether the part has the file's end.
+    A part begins at byte `start`, between rows; at 0 it includes the file's head. `is_last` means that it includes the
+    file's end. Errors name the file by `where`.
+
     Raises:
-        InputError: the file is none of posts, has something other than rows (says at which byte), or is cut off.
+        InputError: The file is not a Posts.xml, has something other than rows (the error names the byte), or is
+            truncated.
     """
-    left, at, has_head = b"", start, start > 0  # what isn't read yet, and where in the file it begins
+    pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
-        left += block
+        pending += block
         if not has_head:
-            head = _HEAD.match(left)
-            if head is None and len(left) > _MOST_HEAD_BYTES:
+            head = _HEAD.match(pending)
+            if head is None and len(pending) > _MAX_HEAD_BYTES:
                 break
             if head is None:
                 continue
-            has_head, left, at = True, left[head.end() :], head.end()
-        *rows, last = left.split(b"<")[1:]
-        for row in rows:
-            yield _row(b"<" + row, where, at)
-            at += len(row) + 1
-        left = b"<" + last
-        if len(left) > _MOST_ROW_BYTES:
-            raise _refusal(f"where {_MOST_ROW_BYTES:,} bytes begin that hold no whole row", left, where, at)
+            has_head, pending, offset = True, pending[head.end() :], head.end()
+        *complete, last = pending.split(b"<")[1:]
+        for row in complete:
+            yield _parse_row(b"<" + row, where, offset)
+            offset += len(row) + 1
+        pending = b"<" + last
+        if len(pending) > _MAX_ROW_BYTES:
+            what = f"the start of {_MAX_ROW_BYTES:,} bytes without a complete row"
+            raise _byte_error(what, pending, where, offset)
     if not has_head:
-        raise _refusal(
-            "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without a DTD of its own", left, where, 0
-        )
+        what = "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without an internal DTD"
+        raise _byte_error(what, pending, where, 0)
     if not is_last:
-        yield _row(left, where, at)
-    elif not left.startswith(b"</"):
-        what = f"it is cut off: no </posts> follows the row at byte {at:,}"
-        raise InputError(what, where, "fetch it again; its size is on its page")
-    elif not _END.fullmatch(left):
-        raise _refusal("not the end of a Posts.xml: </posts>", left, where, at)
+        yield _parse_row(pending, where, offset)
+    elif not pending.startswith(b"</"):
+        what = f"the file is truncated: no </posts> follows the row at byte {offset:,}"
+        raise InputError(what, where, "fetch it again; the download page has its size")
+    elif not _END.fullmatch(pending):
+        raise _byte_error("not the end of a Posts.xml: </posts>", pending, where, offset)
 
 
-def _row(row: bytes, where: str, at: int) -> Row:
-    whole = _ROW.match(row)
-    if whole is None or whole.end() < len(row):
-        sound = whole.end() if whole else 0
-        raise _refusal("no part of a whole row", row[sound:], where, at + sound)
-    attributes, fault = _attributes(row), None
+def _parse_row(row: bytes, where: str, offset: int) -> Row:
+    """Parse the bytes of one row; raise InputError if they are anything else."""
+    match = _ROW.match(row)
+    if match is None or match.end() < len(row):
+        length = match.end() if match else 0
+        raise _byte_error("not part of a complete row", row[length:], where, offset + length)
+    attributes, fault = _parse_attributes(row), None
     if attributes is None:
         text = row.decode("utf-8", "replace")
-        attributes = _attributes(_FORBIDDEN.sub("\ufffd", text).encode())
+        attributes = _parse_attributes(_FORBIDDEN.sub("\ufffd", text).encode())
         if attributes is None:
             attributes, fault = {}, Fault("malformed_row", "it is no XML")
         elif text.encode() == row:
@@ -161,14 +166,14 @@ def _row(row: bytes, where: str, at: int) -> Row:
     return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
 
-def _refusal(what: str, left: bytes, where: str, at: int) -> InputError:
-    shown = left[:_SHOWN_BYTES].decode("utf-8", "replace")
-    fix = "fetch the file again; if it is so at its source, correct it there"
-    return InputError(f"byte {at:,} is {what}: {shown!r}", where, fix)
+def _byte_error(what: str, content: bytes, where: str, offset: int) -> InputError:
+    preview = content[:_SHOWN_BYTES].decode("utf-8", "replace")
+    fix = "fetch the file again; if its source has the same error, correct it there"
+    return InputError(f"byte {offset:,} is {what}: {preview!r}", where, fix)
 
 
-def _attributes(row: bytes) -> dict[str, str] | None:
-    """Return the attributes of a row, with the names that it writes, of namespaces too; None if it is no XML."""
+def _parse_attributes(row: bytes) -> dict[str, str] | None:
+    """Return a row's attributes under their written names; None if it is not XML."""
     attributes: dict[str, str] = {}
     parser = expat.ParserCreate("utf-8")
     parser.StartElementHandler = lambda _, values: attributes.update(values)

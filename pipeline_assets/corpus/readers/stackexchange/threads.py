@@ -1,6 +1,7 @@
-"""The spilled rows of a site → one Document a question thread, and what becomes of every other post.
+"""Spilled rows of a site → one Document per question thread.
 
-A Document's text is the title, the question, and each answer under a line `Answer:`, a blank line between each:
+The text of a Document consists of the title, the question, and each answer after a line `Answer:`, separated by blank
+lines:
 
     Why is the sky blue?
 
@@ -10,13 +11,13 @@ A Document's text is the title, the question, and each answer under a line `Answ
 
     Rayleigh scattering.
 
-Names of users are left out. The ids of their accounts, and the address of the thread, by which the licence asks to
-name them, are in `meta`.
+User names are omitted. `meta` has the account ids and the URL of the thread, which the licence requires for
+attribution.
 
-Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then to before 2018-05-02 under 3.0, from then on
-under 4.0 (stackoverflow.com/help/licensing). Newer dumps say it for each post in `ContentLicense`. A thread is tagged
-with the newest licence of its posts: each version lets an adaptation, as a joined text is, be under a later one (2.5
-§4b, 3.0 §4b). Each post's own stays in `meta`. One post of an unknown licence makes it `unknown`.
+Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under
+4.0 (stackoverflow.com/help/licensing). Newer dumps state the licence of each post in `ContentLicense`. A thread has the
+newest licence of its posts, because each version allows adaptations, such as a joined text, under a later version (2.5
+§4b, 3.0 §4b). `meta` keeps the licence of each post. If one post has an unknown licence, the thread is `unknown`.
 """
 
 import re
@@ -41,46 +42,46 @@ from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE, Window
 
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
-_TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as newer dumps have it
-_META = Post.__struct_fields__[7:-1]  # from `score` on
+_TAG_NAME = re.compile(r"[^<>|]+")  # old dumps write `<a><b>`, newer ones `|a|b|`
+_META = Post.__struct_fields__[7:-1]  # `score` and the fields after it
 
 
 class SiteRecipe(RecipeSection):
-    """One site, and which of its threads are kept, and which answers in them.
+    """A site, with rules for its threads and answers.
 
     Attributes:
-        host: `beer.stackexchange.com`.
-        min_answers: answers that are kept count.
+        host: Host name of the site, such as `beer.stackexchange.com`.
+        min_answers: Minimum number of answers that pass the rules.
+
     """
 
     source: str
-    domain: Annotated[str, Option("What kind of text.")] = "questions"
+    domain: Annotated[str, Option("Domain label of the documents.")] = "questions"
     host: str
-    min_question_score: Annotated[int | None, Option("Threads below are left out.")] = None
-    min_answer_score: Annotated[int | None, Option("Answers below are left out.")] = None
-    min_answers: Annotated[int, Option("Threads with fewer are left out.")] = pydantic.Field(0, ge=0)
+    min_question_score: Annotated[int | None, Option("Minimum score of a question.")] = None
+    min_answer_score: Annotated[int | None, Option("Minimum score of an answer.")] = None
+    min_answers: Annotated[int, Option("Minimum number of answers in a thread.")] = pydantic.Field(0, ge=0)
 
 
 Outcome = Document | Reject | str
-"""Of a post that a rule keeps out, the rule's code."""
+"""Result for a post; a string is the code of the rule that dropped it."""
 
 
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE) -> Iterator[Outcome]:
-    """What becomes of every row of a bucket: Documents by question id and what the rules drop; last the rejects by row.
+    """Yield the outcome of every row of a bucket in a window.
 
-    The accepted answer comes first, then the others by score from high to low, then by id. A Document's posts are its
-    question, at `source_row`, and those that `answers` lists, in `extra` of its `meta`.
+    Documents and dropped posts come by question id, then rejects by row. In a Document, the accepted answer comes
+    first, then the others by descending score, then by id. The posts of a Document are its question, at `source_row`,
+    and the `answers` in `extra` of its `meta`. The window numbers rows in the order of questions, then of the file.
+    `file` is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
-    `duplicate_post`, an id that came before in the thread; `no_question`, an answer to a question that isn't there;
-    `killed_worker`, which come first. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every
-    post it takes; `empty_answer`, one without text.
+    `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
+    `killed_worker`, which come first. Dropped, once per post: `low_question_score`, `low_answer_score`, `few_answers`;
+    and `empty_answer`, an answer without text.
 
-    Args:
-        file: the dump's, as the manifest lists it.
-        window: rows are numbered in the order of questions, then of the file.
     Raises:
-        InputError: a spilled run is damaged.
+        InputError: A spilled run is damaged.
     """
     rows = []
     for place, row in window.enumerate_rows(read_bucket(bucket), 0):
@@ -89,25 +90,25 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
         else:
             rows.append(row)
     rejects: list[Reject] = []
-    for question_id, members in groupby(rows, itemgetter(0)):
+    for question_id, thread_rows in groupby(rows, itemgetter(0)):
         posts: dict[int, Post] = {}
-        for _, number, said in members:
-            if isinstance(said, Fault):
-                rejects.append(said.rejected(file, number))
-            elif said.id in posts:
+        for _, number, post in thread_rows:
+            if isinstance(post, Fault):
+                rejects.append(post.to_reject(file, number))
+            elif post.id in posts:
                 rejects.append(Reject(file, number, "duplicate_post", "its Id came before"))
             else:
-                posts[said.id], said.row = said, number
+                posts[post.id], post.row = post, number
         if any(post.post_type_id == QUESTION for post in posts.values()):
-            yield from _thread(posts.values(), file, recipe)
+            yield from _convert_thread(posts.values(), file, recipe)
         else:
             detail = f"question {question_id} is not in the file, or rejected"
             rejects += [Reject(file, post.row, "no_question", detail) for post in posts.values()]
     yield from sorted(rejects, key=attrgetter("row"))
 
 
-def _thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | str]:
-    """Yield the Document of the posts of one thread, and for each post that is not in it the code of a rule."""
+def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | str]:
+    """Yield the Document of a thread, and a rule's code for each dropped post."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from ["low_question_score"] * len(posts)
@@ -130,10 +131,10 @@ def _thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[
 
 
 def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
-    """Of a question and its answers, with their texts."""
+    """Build a Document from a question and its answers with their texts."""
     posts = [question, *(post for post, _ in answers)]
-    licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in posts]
-    licence = _licence_of_thread(licences)
+    licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
+    licence = _thread_licence(licences)
     parts = [" ".join((question.title or "").split()), body_text(question.body)]
     parts += [f"Answer:\n\n{text}" for _, text in answers]
     columns = {
@@ -166,8 +167,11 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
 
 
 @lru_cache(maxsize=10_000)
-def _licence_of_post(content_license: str | None, created_on: str) -> Licensed:
-    """By the attribute, None where the dump has none; else by the post's date, ISO 8601 and UTC."""
+def _post_licence(content_license: str | None, created_on: str) -> Licensed:
+    """Return the licence of a post by its attribute, or else by its date.
+
+    Older dumps have no attribute (None). The date is ISO 8601, in UTC.
+    """
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
@@ -176,8 +180,11 @@ def _licence_of_post(content_license: str | None, created_on: str) -> Licensed:
     return Licensed(tag, f"date: {created_on}")
 
 
-def _licence_of_thread(posts: Sequence[Licensed]) -> Licensed:
-    """The newest licence of its posts, the question's first; the evidence counts them if they differ."""
+def _thread_licence(posts: Sequence[Licensed]) -> Licensed:
+    """Return the newest licence of the posts, of which the question is the first.
+
+    Different licences are counted in the evidence.
+    """
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)

@@ -45,9 +45,9 @@ def damaged(packed: bytes, at: int) -> bytes:
     return packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
 
 
-NO_POSTS = "give an archive that has one"
+NO_POSTS = "pass an archive with one Posts.xml"
 UNPACK = "unpack it yourself"
-TRUST = "if you trust it, unpack it yourself; else fetch it again"
+TRUST = "if you trust the archive, unpack it yourself; otherwise fetch it again"
 A_BOMB = archive(("Posts.xml", POSTS[:-8] + b" " * 5_000_000 + b"</posts>"))
 SIZED = archive(("Posts.xml", POSTS))
 LINK = linked("/etc/passwd", "Posts.xml")
@@ -56,42 +56,62 @@ FROM_ROOT = renamed(archive(("!tmp/evil", b"x"), ("Posts.xml", POSTS)), "!tmp/ev
 LOCKED = archive(("Posts.xml", POSTS), password="sesame", header_encryption=True)
 FLIPPED = damaged(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9"))
 TRAPS = {
-    "a name that leads up": (archive(("..\\..\\evil", b"x"), ("Posts.xml", POSTS)), "a file named '../../evil'", FETCH),
-    "Posts.xml that leads up": (archive(("..\\Posts.xml", POSTS)), "a file named '../Posts.xml'", FETCH),
-    "a name from the root": (FROM_ROOT, "a file named '/tmp/evil', outside its folder", FETCH),
-    "a name with a drive": (archive(("C:\\evil", b"x"), ("Posts.xml", POSTS)), "a file named 'C:/evil'", FETCH),
+    "a name that leads up": (
+        archive(("..\\..\\evil", b"x"), ("Posts.xml", POSTS)),
+        "a file outside its folder, '../../evil'",
+        FETCH,
+    ),
+    "Posts.xml that leads up": (archive(("..\\Posts.xml", POSTS)), "a file outside its folder, '../Posts.xml'", FETCH),
+    "a name from the root": (FROM_ROOT, "a file outside its folder, '/tmp/evil'", FETCH),
+    "a name with a drive": (
+        archive(("C:\\evil", b"x"), ("Posts.xml", POSTS)),
+        "a file outside its folder, 'C:/evil'",
+        FETCH,
+    ),
     "two Posts.xml": (
         archive(("a/Posts.xml", POSTS), ("b/Posts.xml", POSTS)),
-        "it has 2 Posts.xml; it has a/Posts.xml, b/Posts.xml",
+        "the archive must contain one Posts.xml, got 2; it contains a/Posts.xml, b/Posts.xml",
         NO_POSTS,
     ),
-    "two of one name": (archive(("Posts.xml", POSTS), ("Posts.xml", POSTS)), "it has Posts.xml, Posts.xml", NO_POSTS),
+    "two of one name": (
+        archive(("Posts.xml", POSTS), ("Posts.xml", POSTS)),
+        "it contains Posts.xml, Posts.xml",
+        NO_POSTS,
+    ),
     "no Posts.xml": (
         archive(("Users.xml", b"<users/>"), ("Posts.xml.bak", POSTS)),
-        "it has no Posts.xml; it has Posts.xml.bak, Users.xml",
+        "the archive must contain one Posts.xml, got 0; it contains Posts.xml.bak, Users.xml",
         NO_POSTS,
     ),
-    "no file at all": (archive(), "it has no Posts.xml; it has nothing", NO_POSTS),
+    "no file at all": (archive(), "the archive must contain one Posts.xml, got 0; it contains nothing", NO_POSTS),
     "a bomb": (A_BOMB, "would unpack to 5,0", TRUST),
     "a bomb beside": (
         archive(("Posts.xml", POSTS), ("Votes.xml", bytes(5_000_000))),
         "more than 100 times as many",
         TRUST,
     ),
-    "steps without a bound": (BY_STEPS, "it is compressed by ZStandard, which nothing keeps from filling", UNPACK),
-    "a size that is too small": (resized(SIZED, len(POSTS), len(POSTS) - 5000), "its checksum doesn't hold", FETCH),
+    "steps without a bound": (BY_STEPS, "the archive uses ZStandard, which py7zr unpacks without a memory", UNPACK),
+    "a size that is too small": (
+        resized(SIZED, len(POSTS), len(POSTS) - 5000),
+        "the archive's checksum does not match",
+        FETCH,
+    ),
     "a size that is too large": (resized(SIZED, len(POSTS), len(POSTS) + 5000), "is damaged", FETCH),
-    "another byte": (FLIPPED, "checksum doesn't hold", FETCH),
+    "another byte": (FLIPPED, "checksum does not match", FETCH),
     "another byte, packed": (damaged(SITE, len(SITE) // 2), "is damaged", FETCH),
     "another byte in its header": (damaged(SITE, len(SITE) - 9), "is damaged", FETCH),
-    "a password": (archive(("Posts.xml", POSTS), password="sesame"), "it wants a password", UNPACK),
-    "a password for names": (LOCKED, "it wants a password", UNPACK),
+    "a password": (archive(("Posts.xml", POSTS), password="sesame"), "the archive is encrypted", UNPACK),
+    "a password for names": (LOCKED, "the archive is encrypted", UNPACK),
     "cut in its first bytes": (SITE[:20], "is damaged", FETCH),
     "cut in half": (SITE[: len(SITE) // 2], "is damaged", FETCH),
     "cut in its last byte": (SITE[:-1], "is damaged", FETCH),
-    "a page that says 404": (b"<html>Not found</html>", "it is no 7z archive: it begins with '<html>Not found", FETCH),
-    "empty": (b"", "it is no 7z archive: it is empty", FETCH),
-    "cut in its name": (SITE[:4], "it is no 7z archive: it begins with '7z", FETCH),
+    "a page that says 404": (
+        b"<html>Not found</html>",
+        "not a 7z archive: the file begins with '<html>Not found",
+        FETCH,
+    ),
+    "empty": (b"", "not a 7z archive: the file is empty", FETCH),
+    "cut in its name": (SITE[:4], "not a 7z archive: the file begins with '7z", FETCH),
     "a Posts.xml that is none": (
         archive(("Posts.xml", b"<users></users>" + random.Random(7).randbytes(1 << 20))),
         "byte 0 is not the head of a Posts.xml",
@@ -99,11 +119,11 @@ TRAPS = {
     ),
     "text between rows": (
         archive(("Posts.xml", POSTS.removesuffix(END) + b"and so on" + END)),
-        f"Posts.xml: byte {len(POSTS) - len(END):,} is no part of a whole row: 'and",
+        f"Posts.xml: byte {len(POSTS) - len(END):,} is not part of a complete row: 'and",
         "fetch the file again",
     ),
     "a link": (LINK, "byte 0 is not the head of a Posts.xml", "fetch the file again"),
-    "a Posts.xml that is cut off": (archive(("Posts.xml", POSTS[:-60])), "it is cut off", FETCH),
+    "a Posts.xml that is cut off": (archive(("Posts.xml", POSTS[:-60])), "the file is truncated", FETCH),
 }
 
 
@@ -147,7 +167,7 @@ def test_a_reader_that_is_left_ends_its_thread_though_nothing_more_is_written(
                 self.fp.seek(0)
             read_on[0] = True
 
-    monkeypatch.setattr("pipeline_assets.corpus.readers.stackexchange.archive.unpacker", lambda file: Skipping)
+    monkeypatch.setattr("pipeline_assets.corpus.readers.stackexchange.archive.require_py7zr", lambda file: Skipping)
     blocks = posts_bytes(file)
 
     assert len(next(blocks)) == _BLOCK_BYTES  # more than a pipe holds
@@ -182,12 +202,12 @@ def test_the_site_is_told_by_where_a_file_lies(place: str, site: str, tmp_path: 
 
 @pytest.mark.parametrize("place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z"])
 def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
-    with pytest.raises(InputError, match=r"its place tells no site; say which, such as stackoverflow\.com"):
+    with pytest.raises(InputError, match=r"the path does not contain the site; set it, such as stackoverflow\.com"):
         site_host(Path(place))
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"it can't be read \(No such file or directory\); give a Posts\.xml"):
+    with pytest.raises(InputError, match=r"the file cannot be read \(No such file or directory\); pass a Posts\.xml"):
         plan_spill(tmp_path / "garden.7z")
-    with pytest.raises(InputError, match=r"it can't be read \(Is a directory\)"):
+    with pytest.raises(InputError, match=r"the file cannot be read \(Is a directory\)"):
         plan_spill(tmp_path)

@@ -106,8 +106,8 @@ def test_what_is_broken_in_the_middle_is_told_by_its_byte(
 
     line = refusal(lambda: read(before + middle + b"\n" + question(200) + END, run_bytes=run_bytes))
 
-    assert f"Posts.xml: byte {len(before):,} is no part of a whole row: {shown}" in line
-    assert line.endswith("; fetch the file again; if it is so at its source, correct it there")
+    assert f"Posts.xml: byte {len(before):,} is not part of a complete row: {shown}" in line
+    assert line.endswith("; fetch the file again; if its source has the same error, correct it there")
 
 
 @pytest.mark.parametrize("range_bytes", [150, 1 << 20])
@@ -123,7 +123,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
 @pytest.mark.parametrize(
     ("posts", "what"),
     [
-        (dump(question(1)) + question(2), "byte 185 is no part of a whole row: '</posts>  '"),
+        (dump(question(1)) + question(2), "byte 185 is not part of a complete row: '</posts>  '"),
         (dump(question(1)) + b"more", "byte 185 is not the end of a Posts.xml: </posts>: '</posts>more'"),
         (dump(question(1)).decode().encode("utf-16"), "byte 0 is not the head of a Posts.xml in UTF-8"),
         (b'<?xml version="1.0" encoding="windows-1251"?><posts></posts>', "not the head of a Posts.xml in UTF-8"),
@@ -131,9 +131,9 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
         (DECLARATION + DTD + b"<posts>" + question(1) + END, "byte 0 is not the head of a Posts.xml"),
         (b"<!-- " * 20_000, "byte 0 is not the head of a Posts.xml"),
         (b"", "byte 0 is not the head of a Posts.xml"),
-        (HEAD + question(1), "it is cut off: no </posts> follows the row at byte 52"),
-        (HEAD + question(1)[:-20], "it is cut off: no </posts> follows the row at byte 52"),
-        (HEAD + question(1) + b"<row Id='2'" + END, "byte 185 is no part of a whole row: \"<row Id='2'\""),
+        (HEAD + question(1), "the file is truncated: no </posts> follows the row at byte 52"),
+        (HEAD + question(1)[:-20], "the file is truncated: no </posts> follows the row at byte 52"),
+        (HEAD + question(1) + b"<row Id='2'" + END, "byte 185 is not part of a complete row: \"<row Id='2'\""),
     ],
 )
 def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:

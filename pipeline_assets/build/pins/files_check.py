@@ -1,0 +1,215 @@
+"""Comparison of local input files with the manifests that list them.
+
+The hub cache and source folders are only read, and nothing is fetched. Results include hash tasks, which the caller
+runs.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from pipeline_assets.corpus.readers import hub_files, source_folder
+from pipeline_assets.corpus.readers.hub_listing import is_digest, read_listing
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import read_error_text
+from pipeline_assets.spine.lineage import Finding
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.rehash import Algorithm, HashTask
+
+Entry = Mapping[str, Any]
+"""Manifest entry of an input file."""
+_HUB_FILE = re.compile(
+    r"(?:models/(?P<model>(?:\w[\w.-]*/)?\w[\w.-]*)|(?P<dataset>[\w.-]+/[\w.-]+))@(?P<commit>[0-9a-f]{40}):(?P<path>.+)"
+)
+_SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
+CACHE_FIX = "delete it; it is fetched again when needed"
+CHANGED_FIX = "the build read another file: restore that, or build again"
+
+
+@dataclass
+class FilesCheck:
+    """Comparison of files on this machine with the manifests that list them.
+
+    Attributes:
+        listed: Number of files that manifests list, each counted once.
+        unavailable: Files that were read by a build and are missing on this machine, at least in part.
+        tasks: Hash tasks of the files and parts of files that exist with their listed size.
+        findings: Contradictions in names, sizes and listings.
+
+    """
+
+    listed: int = 0
+    unavailable: list[str] = field(default_factory=list)
+    tasks: list[HashTask] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass
+class HubCacheCheck(FilesCheck):
+    """Comparison of the hub cache with manifests.
+
+    If a manifest names row groups, only the files with row groups were read; otherwise every file was read whole.
+
+    Attributes:
+        whole: Files that are cached completely; checked against the hash in the hub's listing.
+        in_part: Files of which all row groups that were read are cached; checked against the hash at the time of
+            fetching, because the hub has no hash of a part.
+        not_looked_for: Inputs that are not hub files.
+
+    """
+
+    whole: list[str] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
+    not_looked_for: list[str] = field(default_factory=list)
+
+
+def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
+    """Compare the names, sizes and listings of the hub cache with manifests.
+
+    `external_inputs` maps the digests of artifacts to their external inputs.
+    """
+    check = HubCacheCheck()
+    seen: set[str] = set()
+    for artifact, entries in external_inputs.items():
+        listings: dict[Path, list[tuple[str, Entry]]] = {}
+        reads_in_part = any("row_groups" in entry for entry in entries)
+        for entry in entries:
+            match = _HUB_FILE.fullmatch(entry["name"])
+            if match is None or not is_digest(entry["digest"]):
+                check.not_looked_for.append(entry["name"])
+                continue
+            hub = hub_files.HubFiles(cache, repo_type="dataset" if match["dataset"] else "model")
+            name = match["dataset"] or match["model"]
+            listings.setdefault(hub.listing_path(name, match["commit"]), []).append((match["path"], entry))
+            if entry["name"] not in seen:
+                seen.add(entry["name"])
+                was_read = "row_groups" in entry or not reads_in_part
+                _check_cached_file(entry, hub.bytes_folder(name, entry["digest"]), artifact, was_read, check)
+        for path, listed in listings.items():
+            check.findings += (
+                Finding(path, f"{what}; {CACHE_FIX}", artifact) for what in _listing_contradictions(path, listed)
+            )
+    return check
+
+
+def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
+    """Add the cached spans of one file to a check.
+
+    The file's bytes are in `folder`. A file that the build did not read is only hashed, not counted.
+    """
+    check.listed += 1
+    spans: list[hub_files.Span] = []
+    for path in folder.glob("*-*.*"):
+        if (match := _SPAN.fullmatch(path.name)) is not None:
+            span, size = hub_files.Span(int(match["start"]), int(match["stop"]), path), path.stat().st_size
+            if size == span.stop - span.start:
+                spans.append(span)
+            else:
+                what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CACHE_FIX}"
+                check.findings.append(Finding(path, what, artifact))
+    tiles: list[hub_files.Span] = []  # disjoint spans in order; at equal starts, the longest
+    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+        if not tiles or span.start >= tiles[-1].stop:
+            tiles.append(span)
+    is_whole = _covers(tiles, 0, entry["bytes"])
+    if is_whole and tiles:
+        algorithm, _, expected = entry["digest"].partition(":")
+        paths, source = tuple(span.local for span in tiles), "the hub lists"
+        kind = cast(Algorithm, algorithm)
+        check.tasks.append(HashTask(entry["digest"], entry["name"], paths, entry["bytes"], kind, expected, source))
+    for span in spans:
+        if not is_whole or span not in tiles:
+            name, sha256 = f"{entry['name']} bytes {span.start}-{span.stop}", span.local.suffix[1:]
+            size = span.stop - span.start
+            check.tasks.append(HashTask(entry["digest"], name, (span.local,), size, "sha256", sha256, "fetched with"))
+    if was_read:
+        groups = entry.get("row_groups")
+        has_groups = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)
+        (check.whole if is_whole else check.in_part if has_groups else check.unavailable).append(entry["name"])
+
+
+def _covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
+    """Check whether spans, in order, cover [start, stop)."""
+    for span in spans:
+        if span.start <= start < span.stop:
+            start = span.stop
+    return start >= stop
+
+
+def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
+    """Yield the differences between a cached listing, if it exists, and a manifest."""
+    try:
+        cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
+    except FileNotFoundError:
+        return
+    except InputError as error:
+        yield f"the listing cannot be read ({error.what})"
+        return
+    for name, entry in listed:
+        digest, size = cached.get(name, ("nothing", 0))
+        if (digest, size) != (entry["digest"], entry["bytes"]):
+            yield f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
+
+
+@dataclass
+class SourceFolderCheck(FilesCheck):
+    """Comparison of source folders with manifests.
+
+    Attributes:
+        missing: Folders that do not exist on this machine.
+
+    """
+
+    missing: list[Path] = field(default_factory=list)
+
+
+def check_source_folders(
+    manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[Entry]], root: Path
+) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
+    """Compare the names and sizes of files in source folders with manifests.
+
+    Args:
+        manifests: Manifests of the artifacts of a chain.
+        external_inputs: External inputs of artifacts, by digest of the artifact.
+        root: Data root of the chain.
+
+    Returns:
+        The comparison, and the remaining external inputs, which were not read from folders.
+
+    """
+    check, rest = SourceFolderCheck(), dict(external_inputs)
+    seen: set[tuple[Path, str]] = set()
+    for manifest in manifests:
+        folder = source_folder.folder_path(manifest, root)
+        if folder is None or manifest.digest not in rest:
+            continue
+        exists = folder.is_dir()
+        if not exists and folder not in check.missing:
+            check.missing.append(folder)
+        for entry in rest.pop(manifest.digest):
+            path, digest, size = folder / entry["name"], entry["digest"], entry["bytes"]
+            if (path, digest) in seen:
+                continue
+            seen.add((path, digest))
+            check.listed += 1
+            if not exists:
+                check.unavailable.append(str(path))
+            elif (what := _file_problem(path, size)) is not None:
+                check.findings.append(Finding(path, f"{what}; {CHANGED_FIX}", digest))
+            else:
+                sha256 = digest.removeprefix("sha256:")
+                check.tasks.append(HashTask(digest, str(path), (path,), size, "sha256", sha256, "the manifest lists"))
+    return check, rest
+
+
+def _file_problem(path: Path, size: int) -> str | None:
+    """Return how a file contradicts its listed size; None if it matches."""
+    try:
+        actual_size = path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return "file not found"
+    except OSError as error:
+        return read_error_text(error)
+    return None if actual_size == size else f"has {actual_size:,} bytes, the manifest lists {size:,}"
