@@ -312,7 +312,7 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
     if recipe.max_length is not None and max_positions is not None and recipe.max_length > max_positions:
-        what = f"must be at most the model's {max_positions:,} positions, got {recipe.max_length:,}"
+        what = f"must be at most the model's {max_positions:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, bare("scoring.max_length"), f"set {max_positions} or less")
     if recipe.tokenizer == "model" and pin_target.external_inputs is None:
         name, revision, files = raw_pin.pinned_files(pin)

@@ -107,7 +107,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
         what = f"the tokenizer has {tokens:,} tokens, and the model knows {words:,}"
         raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
     if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
-        what = f"it is {recipe.max_length:,}, and the model takes {model.max_tokens:,} tokens"
+        what = f"must be at most the model's {model.max_tokens:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, bare("scoring.max_length"), f"set {model.max_tokens} or less")
     return model
 

@@ -127,7 +127,7 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
         (
             {"max_length": 4097},
             UsageError,
-            "max_length: it is 4,097, and the model takes 4,096 tokens; set 4096 or less",
+            "max_length: must be at most the model's 4,096 tokens, got 4,097; set 4096 or less",
         ),
         ({"attention": "flashy"}, UsageError, "attention: it is flashy, and the model can't be loaded so (Specified"),
         ({"tokenizer": "o200k_harmony"}, InputError, "the tokenizer has 201,088 tokens, and the model knows 500; give"),
