@@ -12,12 +12,14 @@ pinned packages, those that scoring imports alone.
 import contextlib
 import json
 import os
+import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import modal
 
+from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
 from pipeline_assets.spine.disk_errors import explain
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -180,10 +182,7 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
     CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH,
     BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
     """
-    from pipeline_assets.cli import main as corpusmill
-    from resources import modal_launcher
-
-    modal_launcher.FUNCTIONS.update(fetch=fetch, score=score)
+    LOCAL_FUNCTIONS.update(fetch=fetch, score=score)
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
     if "CANDIDATE_DATASET_ID" not in variables:
         sys.exit("CANDIDATE_DATASET_ID: it is not set; set it to owner/name of pools on the hub")
@@ -198,4 +197,4 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
     more = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
     sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *words, *more]
     print(*sys.argv, flush=True)
-    corpusmill()
+    runpy.run_module("pipeline_assets", run_name="__main__")

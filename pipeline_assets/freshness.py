@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
-from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Target
+from pipeline_assets.compat import latest_completed_tick
 from pipeline_assets.events import by_kind, describe_results
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
@@ -52,8 +52,8 @@ class Freshness:
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
         """What is to be said of each asset, by partition."""
         cron, timezone = self._section.cron, self._section.timezone
-        last = get_latest_completed_cron_tick(cron, now, timezone)
-        struck = get_latest_completed_cron_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
+        last = latest_completed_tick(cron, now, timezone)
+        struck = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
         ran = self._last_run(instance)
         for spec in self._specs:
             targets = self._targets[spec.asset_key]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import dagster as dg
 import sqlalchemy.exc
-from dagster._core.instance.ref import InstanceRef
 
+from pipeline_assets.compat import instance_with_overrides
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError, one_line
 from pipeline_assets.spine.lock import BuilderBusy, locked
@@ -81,7 +81,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _instance(home: Path) -> dg.DagsterInstance:
-    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides={"compute_logs": _NO_CAPTURE}))
+    return instance_with_overrides(str(home), {"compute_logs": _NO_CAPTURE})
 
 
 def _config(home: Path) -> bytes:

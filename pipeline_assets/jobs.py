@@ -9,10 +9,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import dagster as dg
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
-from dagster._time import get_timezone
 
 from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.build.checks import FILES
@@ -23,6 +22,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
+from pipeline_assets.compat import SCHEDULED_TIME_TAG
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_shown
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError, combine_errors
@@ -184,5 +184,5 @@ def due_at(context: dg.OpExecutionContext, timezone: str) -> datetime:
 
     Without a schedule that started the run, it is the current time.
     """
-    due = context.run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)  # UTC, whatever the schedule's zone
-    return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(get_timezone(timezone))
+    due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
+    return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import dagster._cli
 import dagster_webserver.cli
-from dagster._cli import dev as dagster_dev
 from dagster_shared.ipc import open_ipc_subprocess
 from dagster_webserver.webserver import DagsterWebserver
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pipeline_assets.compat import run_dagster
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
 _WEBSERVER = "dagster_webserver"
@@ -78,8 +78,7 @@ def develop() -> None:
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)
 
-    setattr(dagster_dev, "open_ipc_subprocess", start_guarded)  # noqa: B010 - it has no option for the webserver
-    dagster._cli.main()  # type: ignore[no-untyped-call]
+    run_dagster(start_guarded)
 
 
 def _stop_at_end_of_stdin() -> None:

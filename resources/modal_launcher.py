@@ -18,6 +18,7 @@ import modal
 from modal import exception as failed
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
 from pipeline_assets.spine.durable import DurableFile
@@ -31,7 +32,6 @@ _POLL_S = 1.0  # of waiting for a call, after which a run that ends is noticed
 _SILENT_S = 600.0  # that Modal may not answer, while calls run
 _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
-FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
 _CONTINUE_HINT = "run the same command again: it goes on"
 _LOG = "look at the app's log on Modal"
 _DEPLOY = "deploy it, from this version: modal deploy modal_jobs/nll_scoring.py"
@@ -241,7 +241,9 @@ class _ModalLauncher:
         app, environment = self.place.settings.app, self.place.settings.environment
         salted = {**asked, "salt": self.place.salt} if self.place.salt else asked
         try:
-            found = FUNCTIONS.get(function) or modal.Function.from_name(app, function, environment_name=environment)
+            found = LOCAL_FUNCTIONS.get(function) or modal.Function.from_name(
+                app, function, environment_name=environment
+            )
             ref = str(found.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
             raise _explain_error(error, f"{app}.{function}") from None

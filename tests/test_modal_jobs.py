@@ -14,8 +14,8 @@ from refusals import refusal
 
 from modal_jobs import nll_scoring
 from pipeline_assets import cli
+from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from resources import modal_launcher
 
 PROJECT = Path(__file__).parents[1]
 
@@ -49,9 +49,10 @@ def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["modal"])
     monkeypatch.setattr(cli, "main", lambda: None)
-    monkeypatch.setattr(modal_launcher, "FUNCTIONS", {})
+    for name in ("fetch", "score"):
+        monkeypatch.setitem(LOCAL_FUNCTIONS, name, None)
     nll_scoring.main.info.raw_f(out_dir="out", dry_run=True)
-    assert {"fetch": nll_scoring.fetch, "score": nll_scoring.score} == modal_launcher.FUNCTIONS
+    assert {"fetch": nll_scoring.fetch, "score": nll_scoring.score} == LOCAL_FUNCTIONS
     return sys.argv
 
 

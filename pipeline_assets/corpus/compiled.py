@@ -17,23 +17,14 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import config, entrypoints
+from numba.core import config
 from numba.core.caching import UserWideCacheLocator
-from numba.np import linalg
 from numpy.typing import NDArray
 
+from pipeline_assets.compat import skip_numba_extensions
+
 F = TypeVar("F", bound=Callable[..., object])
-# At its first call numba loads what other libraries add to its types. No kernel is typed by them, and awkward, which
-# comes with gigatoken, takes a third of a second of every process.
-vars(entrypoints)["_already_initialized"] = True
-
-
-def _no_blas() -> None:
-    raise ImportError("kernels call no BLAS")
-
-
-# numba asks for one as it loads, and scipy, where it is installed, takes a third of a second to say where it is.
-vars(linalg)["ensure_blas"] = _no_blas
+skip_numba_extensions()
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _SOURCES = Path(__file__).parent
 

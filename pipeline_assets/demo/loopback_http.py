@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Literal, cast
+from pathlib import Path
+from typing import Literal, Protocol, cast
 from urllib.parse import parse_qs, unquote
 
 from pipeline_assets.demo.loopback_files import FileBelow, open_file, open_folder
-
-if TYPE_CHECKING:
-    from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Origin = Literal["hub", "storage"]
 BODY_LIMIT_BYTES = 1 << 26  # of a writer; parsed JSON takes several times as much memory
@@ -107,13 +105,27 @@ def json_answer(content: object, status: int = 200, headers: Mapping[str, str] |
     return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
 
 
+class AnsweringHub(Protocol):
+    """Hub that answers the requests of a server."""
+
+    @property
+    def uploads(self) -> Path:
+        """Folder of large files that no commit names yet."""
+
+    def may_write(self, ask: HubRequest) -> bool:
+        """Check whether a request may change the hub."""
+
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+        """Answer a request to an origin."""
+
+
 class OriginServer(ThreadingHTTPServer):
     """One origin, which answers no open connection after its end."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, origin: Origin, port: int, hub: "LoopbackHub", handler: "type[Handler]") -> None:
+    def __init__(self, origin: Origin, port: int, hub: AnsweringHub, handler: "type[Handler]") -> None:
         super().__init__(("127.0.0.1", port), handler)
         self.origin: Origin = origin
         self.hub = hub

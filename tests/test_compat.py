@@ -1,0 +1,107 @@
+"""Private names of libraries that the program uses are what it takes them for."""
+
+import inspect
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import dagster._cli
+import httpcore2
+import httpx2
+import pytest
+from dagster._cli import dev
+from dagster._core.storage import tags
+from dagster_shared import ipc
+from huggingface_hub import set_client_factory
+from huggingface_hub.utils import _http
+from numba.core import caching, config, entrypoints
+from numba.np import linalg
+
+from pipeline_assets import compat
+from pipeline_assets.corpus import compiled
+
+
+def test_it_loads_no_library_before_one_is_needed() -> None:
+    code = "import pipeline_assets.compat, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
+
+
+def test_scheduled_runs_have_the_tag_of_their_due_time() -> None:
+    assert compat.SCHEDULED_TIME_TAG == tags.SCHEDULED_EXECUTION_TIME_TAG
+
+
+def test_an_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
+    logs = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}
+
+    with compat.instance_with_overrides(str(tmp_path), {"compute_logs": logs}) as instance:
+        assert isinstance(instance, dg.DagsterInstance)
+        assert Path(instance.root_directory) == tmp_path
+        assert type(instance.compute_log_manager).__name__ == "NoOpComputeLogManager"
+
+
+@pytest.mark.parametrize(
+    ("moment", "tick"),
+    [
+        (datetime(2026, 3, 4, 5, 6, tzinfo=UTC), datetime(2026, 3, 4, 2, 0, tzinfo=UTC)),
+        (datetime(2026, 3, 4, 1, 59, tzinfo=UTC), datetime(2026, 3, 3, 2, 0, tzinfo=UTC)),
+    ],
+)
+def test_the_latest_tick_of_a_cron_expression_is_found(moment: datetime, tick: datetime) -> None:
+    assert compat.latest_completed_tick("0 2 * * *", moment, "UTC") == tick
+
+
+def test_dagster_dev_starts_its_processes_with_the_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dev.open_ipc_subprocess is ipc.open_ipc_subprocess
+    assert "open_ipc_subprocess(" in inspect.getsource(dev)
+    calls: list[object] = []
+    monkeypatch.setattr(dev, "open_ipc_subprocess", None)  # and put back afterwards
+    monkeypatch.setattr(dagster._cli, "main", lambda: calls.append(vars(dev)["open_ipc_subprocess"]))
+
+    compat.run_dagster(print)
+
+    assert calls == [print]
+
+
+def test_the_hook_of_hub_requests_adds_an_id() -> None:
+    request = httpx2.Request("GET", "http://127.0.0.1/")
+
+    compat.hub_request_hook()(request)
+
+    assert request.headers[_http.X_AMZN_TRACE_ID]
+
+
+def test_the_client_factory_is_the_one_that_was_set() -> None:
+    before = compat.hub_client_factory()
+    try:
+        set_client_factory(httpx2.Client)
+        assert compat.hub_client_factory() is httpx2.Client
+    finally:
+        set_client_factory(before)
+    assert compat.hub_client_factory() is before
+
+
+def test_a_transport_connects_through_the_backend_that_replaces_its_own() -> None:
+    class Refusing(httpcore2.NetworkBackend):
+        def connect_tcp(self, host: str, port: int, *arguments: object, **options: object) -> httpcore2.NetworkStream:
+            raise httpcore2.ConnectError(f"{host}:{port} is refused by the test")
+
+    transport = httpx2.HTTPTransport()
+    compat.replace_network_backend(transport, Refusing)
+
+    with httpx2.Client(transport=transport) as client, pytest.raises(httpx2.ConnectError, match="refused by the test"):
+        client.get("http://127.0.0.1:9/")
+
+
+def test_numba_has_the_names_that_are_replaced_and_the_cache_of_kernels() -> None:
+    assert vars(entrypoints)["_already_initialized"] is True
+    assert "_already_initialized" in inspect.getsource(entrypoints.init_all)
+    with pytest.raises(ImportError, match="kernels call no BLAS"):
+        linalg.ensure_blas()
+    assert vars(config)["CACHE_LOCATOR_CLASSES"] == f"{compiled.__name__}.{compiled.KernelLocator.__name__}"
+    assert {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"} <= set(
+        dir(caching.UserWideCacheLocator)
+    )
