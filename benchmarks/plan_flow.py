@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
-from pipeline_assets.corpus.packing.plan_files import EncodedShard
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256

@@ -59,7 +59,7 @@ def test_warnings_come_last_again_when_all_is_current_and_in_the_status(
     rows = json.loads(run("--json").stdout)
 
     *columns, shares, draws = warnings_of(first)
-    assert shares.startswith(f"check {NAME}: shares_reached: WARNING: books: asked 30.00%, reached ")
+    assert shares.startswith(f"check {NAME}: shares_reached: WARNING: books: requested 30.00%, reached ")
     assert draws.startswith(f"check {NAME}: draws_are_deduplicated: WARNING: not deduplicated: ")
     assert again.stderr.splitlines() == strict.stderr.splitlines() == [*columns, shares, draws]
     assert [result.returncode for result in (first, again, strict, told)] == [0, 0, 1, 0]

@@ -112,13 +112,13 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
     ("given", "what"),
     [
         ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the manifest"),
-        ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
-        ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows take 960 tokens of notes, which has "),
+        ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
+        ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
         (
             {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
-            "set `tokenizer_path` to it",
+            "set `tokenizer_path`; only",
         ),
-        (("--num-seqs", "40"), "--num-seqs: 40 rows take 960 tokens of notes, which has "),
+        (("--num-seqs", "40"), "--num-seqs: 40 rows need 960 tokens of notes, which has "),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
         (("--input", "out/stage_a/filtered/notes"), "deduplicated, and it is not the only corpus given"),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
@@ -182,7 +182,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
         ({"sha256": "0" * 64}, "tokenizer.json", 1, "{root}/tokenizer.json: sha256 is "),
         ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no "),
         ({}, "none.json", 1, "{root}/none.json: the tokenizer file can't be read (No such file or"),
-        ({}, None, 2, "{recipe}:23: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
+        ({}, None, 2, "{recipe}:23: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(

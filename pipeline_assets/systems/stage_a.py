@@ -32,8 +32,9 @@ from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
-from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing import recipe as packing
+from pipeline_assets.corpus.packing.empty_sources import deduplicated_before, raise_if_source_empty
+from pipeline_assets.corpus.packing.summary import preview_packed, shares_reached
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.listing import Planned
@@ -342,7 +343,7 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    packing.raise_if_source_empty(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
+    raise_if_source_empty(corpora, deduplicated_before(job.upstream[0], root), recipe.weights or ())
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)
@@ -364,7 +365,7 @@ PACKED = Kind(
     Waits until all that it is drawn from is there.""",
     formats=frozenset({"numpy"}),
     rows=PackedRows,
-    preview=plan_files.preview_packed,
+    preview=preview_packed,
     tokens=_packed_tokens,
     external_inputs=packing.tokenizer_path,
     labels=(META,),
@@ -372,7 +373,7 @@ PACKED = Kind(
         FILES,
         LEDGER,
         context_check(unknown_tokens_within_limit),
-        artifact_check(plan_files.shares_reached, is_blocking=False),
+        artifact_check(shares_reached, is_blocking=False),
         context_check(draws_are_deduplicated, is_blocking=False),
     ),
 )

@@ -21,7 +21,7 @@ from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, 
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
-from pipeline_assets.corpus.packing.plan_files import DrawnLine, drawn_lines
+from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS

@@ -44,7 +44,7 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_table
-from pipeline_assets.corpus.packing.mixture import split_mix
+from pipeline_assets.corpus.packing.hashed_order import split_mix
 from pipeline_assets.spine.engine import RunSettings, RunStage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size

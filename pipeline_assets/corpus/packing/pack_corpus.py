@@ -1,8 +1,8 @@
-"""Packs a corpus of several sources: their Document shards → rows of tokens, and what tells where each one is from.
+"""Packing of a corpus: document shards to rows of tokens.
 
-Two passes over the text's tokens. First every shard is encoded to a run of tokens, with the lengths of its documents.
-From lengths alone it is planned what is drawn and where it lies. Then the rows are written, a range at a time, each at
-its place in the one file. A build that was killed goes on where it was.
+There are two passes. The first encodes each shard to a run of tokens with the lengths of its documents. A plan decides
+from the lengths alone which documents are drawn and where they are placed. The second pass writes the rows, a range at
+a time, at their positions in one file. An interrupted build continues with its finished shards and ranges.
 """
 
 import datetime
@@ -19,9 +19,13 @@ from pipeline_assets.corpus.converted_shards import gather_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing import plan_files
-from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack, raise_if_unencodable
-from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, write_boundaries, write_rows
+from pipeline_assets.corpus.packing.boundaries import write_boundaries
+from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
+from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.plan_format import SETTLED, PlanFiles, read_drawn, row_ranges
+from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
+from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
@@ -38,11 +42,15 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """
+    """Return the counts of the manifest.
+
     Args:
-        encoded: counts of all encoded shards together.
+        recipe: Resolved recipe.
+        encoded: Counts of all encoded shards together.
+        documents: Counts of draws by source.
+        plan: Receipt of the plan.
     """
-    read, tokens, room = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
+    read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
     return {
@@ -50,14 +58,14 @@ def manifest_counts(
         "documents": plan.counts["draws"],
         "tokens": tokens,
         "rows": recipe.num_seqs,
-        "padding_tokens": room - tokens,
-        "packing_efficiency": _quotient(tokens, room),
+        "padding_tokens": capacity - tokens,
+        "packing_efficiency": _quotient(tokens, capacity),
         "by_source": {
             source: {
                 **counts,
                 "license_tokens": documents.license_tokens[source],
                 "asked_tokens": int(Fraction(weight) * tokens),
-                # As the recipe has it; a weight that was worked out is a fraction.
+                # A weight of the recipe is a decimal, a computed one may be a fraction.
                 "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
                 "share": _quotient(counts["packed_tokens"], tokens),
                 "epochs": _quotient(counts["packed_tokens"], counts["text_tokens"]),
@@ -68,25 +76,27 @@ def manifest_counts(
     }
 
 
-def _quotient(part: int, of: int) -> str:
-    return f"{part / of:.6f}"
+def _quotient(part: int, total: int) -> str:
+    return f"{part / total:.6f}"
 
 
 def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """The shards by their sources' names; those of a source as they were given. One that holds nothing needs no weight.
+    """Sort shards by the names of their sources.
+
+    Shards of one source keep their order. An empty source needs no weight.
 
     Raises:
-        UsageError: a source without a weight, or a weight without a source; nothing at all.
+        UsageError: A source has no weight, a weight has no source, or there are no documents.
     """
-    given = {shard.source for shard in shards}
+    sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
-        raise UsageError("there is no document", bare("pack"), "keep some, or leave `pack` out")
+        raise UsageError("no documents to pack", bare("pack"), "keep some documents, or remove `pack`")
     for source in sorted(weighed):
-        if source not in given:
-            nearest = difflib.get_close_matches(source, given, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(given)) or 'none'}"
-            raise UsageError(f"there is no source {source}", bare("pack.weights"), hint)
+        if source not in sources:
+            nearest = difflib.get_close_matches(source, sources, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"sources: {', '.join(sorted(sources)) or 'none'}"
+            raise UsageError(f"source {source} not found", bare("pack.weights"), hint)
     if without := sorted({shard.source for shard in shards if shard.rows} - weighed):
         raise UsageError(
             f"the source {without[0]} has no weight", bare("pack.weights"), "give it one, or pack a corpus without it"
@@ -95,7 +105,7 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
 
 
 def pack_corpus(
-    building: StagingDir,
+    staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
     settings: RunSettings,
@@ -103,33 +113,39 @@ def pack_corpus(
     tokenizer_file: Path | None = None,
     driver: Driver = "gigatoken",
 ) -> BuildResult:
-    """The files that `formats.memmap` describes, and rejects. If the fast tokenizer ever disagrees with its oracle,
-    everything is encoded again by the oracle.
+    """Pack a corpus.
+
+    Files: those that `formats.memmap` describes, and rejects. If the fast tokenizer disagrees with its oracle, the
+    oracle encodes everything again.
 
     Args:
-        created_at: what the label says.
-        tokenizer_file: None for the one that ships with the program.
+        building: Staging directory of the build.
+        shards: Shards of the corpus.
+        recipe: Content of the packed set.
+        settings: Run settings.
+        created_at: Time in the label.
+        tokenizer_file: File of the tokenizer; None for the one that ships with the program.
+        driver: Library that encodes.
+
     Raises:
-        UsageError: weights and sources don't match, there is not enough of a source, or a tokenizer lacks something.
-        InputError: a damaged shard, or a tokenizer file that is none.
-        RetryableError: the disk has no room for the rows.
+        UsageError: Weights and sources do not match, a source has too few tokens, or the tokenizer lacks something.
+        InputError: A shard is damaged, or the tokenizer file is not valid.
+        RetryableError: The disk has no space for the rows.
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
-    return with_oracle_fallback(tokenizer, lambda by: _pack(building, ordered, recipe, settings, created_at, by))
+    return with_oracle_fallback(tokenizer, lambda by: _pack(staging, ordered, recipe, settings, created_at, by))
 
 
-def _plan(
-    encoded: Sequence[plan_files.EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView
-) -> Receipt:
-    # Compiled code is loaded only where it is needed: by the one worker that plans.
+def _plan(encoded: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
+    # Only the worker that plans loads the compiled code.
     from pipeline_assets.corpus.packing.plan import plan_rows
 
     return plan_rows(encoded, window, folder, recipe)
 
 
 def _pack(
-    building: StagingDir,
+    staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
     settings: RunSettings,
@@ -137,35 +153,35 @@ def _pack(
     tokenizer: TokenizerFile,
 ) -> BuildResult:
     if recipe.num_seqs is not None:
-        _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
+        _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    corpus = plan_files.encoded_corpus(shards, tokenizer, building, settings)
+    corpus = encoded_corpus(shards, tokenizer, staging, settings)
     run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
     raise_if_unencodable([shard.source for shard in shards], encodings)
-    [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], building)
-    files, settled = plan_files.PlanFiles.below(building), ResolvedPack.from_content(plan.notes[plan_files.SETTLED])
-    row_bytes = settled.seq_len * DTYPE.itemsize
+    [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
+    files, resolved = PlanFiles.below(staging), ResolvedPack.from_content(plan.notes[SETTLED])
+    row_bytes = resolved.seq_len * DTYPE.itemsize
     if recipe.num_seqs is None:
-        _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
-    ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
+        _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
+    ranges = row_ranges(encoded, files, recipe.seq_len)
     layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
-    tasks = [Task.for_kernel(write_rows, one, **layout) for one in ranges]
-    reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
-    index = [receipt.files[1] for receipt in run("rows", tasks, building)]
-    sha256 = file_sha256(building.path(INPUT_IDS))
-    documents = DrawnDocuments(plan_files.read_drawn(plan, files), encoded, files, recipe.seq_len)
+    tasks = [Task.for_kernel(write_rows, row_range, **layout) for row_range in ranges]
+    reserve(staging.path(INPUT_IDS), resolved.num_seqs * row_bytes)
+    index = [receipt.files[1] for receipt in run("rows", tasks, staging)]
+    sha256 = file_sha256(staging.path(INPUT_IDS))
+    documents = DrawnDocuments(read_drawn(plan, files), encoded, files, recipe.seq_len)
     outputs = [
-        OutputFile(INPUT_IDS, settled.num_seqs, settled.num_seqs * row_bytes, sha256, sha256),
-        gather_frames(building, index, INDEX),
-        write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
-        *(write_boundaries(building, files) if recipe.boundaries else []),
-        corpus.gather_rejects(building, settings.zstd_level),
+        OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
+        gather_frames(staging, index, INDEX),
+        write_table(staging.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
+        *(write_boundaries(staging, files) if recipe.boundaries else []),
+        corpus.gather_rejects(staging, settings.zstd_level),
     ]
-    counts = manifest_counts(settled, total_counts(encodings), documents, plan)
+    counts = manifest_counts(resolved, total_counts(encodings), documents, plan)
     offsets = itertools.accumulate((part.bytes for part in index), initial=0)
     meta = Meta(
-        seq_len=settled.seq_len,
-        n_seqs=settled.num_seqs,
+        seq_len=resolved.seq_len,
+        n_seqs=resolved.num_seqs,
         dtype=DTYPE.name,
         tokenizer_family=recipe.tokenizer.family,
         tokenizer_sha256=recipe.tokenizer.sha256,
@@ -179,9 +195,9 @@ def _pack(
         padding_tokens=counts["padding_tokens"],
         counts=counts,
         created_at=created_at.isoformat(timespec="seconds"),
-        index_frames=[Frame(one.start, offset) for one, offset in zip(ranges, offsets, strict=False)],
+        index_frames=[Frame(row_range.start, offset) for row_range, offset in zip(ranges, offsets, strict=False)],
     )
-    with DurableFile(building.path(META)) as label:
+    with DurableFile(staging.path(META)) as label:
         label.write(meta.to_bytes())
     return BuildResult(
         files=outputs,
@@ -197,17 +213,18 @@ def _pack(
     )
 
 
-def _refuse_beyond_disk(building: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """
+def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
+    """Check that the disk has space for rows that are not written yet.
+
     Raises:
-        RetryableError: the disk has no room for rows that aren't there yet.
-        UsageError: nor would it have, were it empty.
+        RetryableError: The free space is too small.
+        UsageError: The whole disk is too small.
     """
-    path, size = building.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
+    path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
-        words = f"{num_seqs:,} rows of {seq_len:,} take {size:,} bytes, and {disk.free:,} are free"
-        less, fix = f"ask for fewer rows by {key('pack.num_seqs')}", "give a folder on a larger disk"
+        what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"
+        fix = f"lower {key('pack.num_seqs')}, or choose a folder on a larger disk"
         if size > disk.total:
-            raise UsageError(words, building.target, f"{less}, or {fix}")
-        raise RetryableError(words, building.target, f"free some, {less}, or {fix}")
+            raise UsageError(what, staging.target, fix)
+        raise RetryableError(what, staging.target, f"free disk space, {fix}")

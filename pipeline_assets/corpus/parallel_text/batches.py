@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
 _MOST_SHARES = 1 << 61
 logger = logging.getLogger("corpusmill")

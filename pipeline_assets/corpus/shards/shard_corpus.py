@@ -23,9 +23,9 @@ from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.drawn_documents import license_tokens
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encoded_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
-from pipeline_assets.corpus.packing.rows import license_tokens
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

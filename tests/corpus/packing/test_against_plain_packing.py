@@ -74,7 +74,7 @@ def check_against_the_plain_packer(case: Case) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         if expected is None:
-            with pytest.raises(UsageError, match=" epochs, and its cap is "):
+            with pytest.raises(UsageError, match=" epochs, but its cap is "):
                 case.packed(folder)
             return
         result = case.packed(folder)

@@ -71,8 +71,8 @@ def test_what_is_left_out_is_settled_by_what_sources_have(
 
 def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:
     assert refusal(lambda: pack_documents(folder, documents_of("a", [3]), **ALL), UsageError).startswith(
-        "pack.num_seqs: 1 row takes 8 tokens of a, which has 3: 2.667 epochs, and its cap is 1; "
-        "make rows shorter by `pack.seq_len`: what may be drawn doesn't fill one of 8"
+        "pack.num_seqs: 1 row needs 8 tokens of a, which has 3: 2.667 epochs, but its cap is 1; "
+        "lower `pack.seq_len`: the available tokens do not fill a row of 8"
     )
 
 
@@ -84,5 +84,5 @@ def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> N
 
 
 def test_a_corpus_without_documents_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="there is no document"):
+    with pytest.raises(UsageError, match="no documents to pack"):
         pack_documents(folder, [], **ALL)

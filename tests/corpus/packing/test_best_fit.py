@@ -48,5 +48,7 @@ def test_rows_left_over_take_the_longest_documents_that_share_one() -> None:
 
 
 def test_rows_that_nothing_is_left_for_are_an_error() -> None:
-    with pytest.raises(UsageError, match="what is drawn makes 2 rows and can't be spread over 3; ask for 2, or take"):
+    with pytest.raises(
+        UsageError, match="the drawn documents fill 2 rows and cannot be spread over 3; request 2 rows, or use"
+    ):
         list(packed_rows(np.array([8, 8], np.int32), 8, num_seqs=3, seed=1))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.packing.recipe import raise_if_source_empty
+from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
@@ -29,26 +29,26 @@ def test_it_is_said_where_its_documents_went() -> None:
     ).partition("; ")
 
     assert what.endswith(
-        ": nothing is left of a: of 10 documents 7 went as duplicates, of 3 documents 3 were contaminated"
+        ": no documents of a remain: 7 of 10 documents were duplicates, 3 of 3 documents were contaminated"
     )
-    assert "or let it keep its texts" in fix
+    assert "or list it before the sources that repeat its texts" in fix
 
 
 def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
-    with pytest.raises(UsageError, match="nothing is left of a: of 3 documents 3 were contaminated") as refused:
+    with pytest.raises(UsageError, match="no documents of a remain: 3 of 3 documents were contaminated") as refused:
         raise_if_source_empty({"all": CLEAN}, None, ["a"])
 
-    assert "let it keep its texts" not in refused.value.fix
+    assert "list it before" not in refused.value.fix
 
 
 def test_one_that_is_not_asked_for_may_be_empty() -> None:
     corpora = {"all": CLEAN, "c": corpus(documents=1, text_bytes=1)}
 
     raise_if_source_empty(corpora, DEDUPLICATED, ["b", "c"])
-    with pytest.raises(UsageError, match="nothing is left of a"):
+    with pytest.raises(UsageError, match="no documents of a remain"):
         raise_if_source_empty(corpora, DEDUPLICATED, ["a", "b", "c"])
 
 
 def test_a_corpus_of_one_source_has_its_name() -> None:
-    with pytest.raises(UsageError, match="nothing is left of c"):
+    with pytest.raises(UsageError, match="no documents of c remain"):
         raise_if_source_empty({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_packing import PlainCorpus, split_mix
 
-from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
 
 @given(st.integers(0, 300), st.integers(0, 2**70), st.text(max_size=5))

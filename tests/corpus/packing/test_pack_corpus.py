@@ -28,8 +28,8 @@ from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.trace import follow_document, trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
-from pipeline_assets.corpus.packing import plan_files, rows
-from pipeline_assets.corpus.packing.plan_files import summarize_plan
+from pipeline_assets.corpus.packing import boundaries, plan_format
+from pipeline_assets.corpus.packing.summary import summarize_plan
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -49,8 +49,8 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
 
     here = pack(folder / "here", shards, rules, tokenizer)
     one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, zstd_level=9))
-    monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 50)
-    monkeypatch.setattr(rows, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(plan_format, "_RANGE_TOKENS", 50)
+    monkeypatch.setattr(boundaries, "_CHUNK_ROWS", 7)
     two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2))
 
     assert one.manifest.digest == two.manifest.digest == here.manifest.digest
@@ -131,7 +131,7 @@ def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder:
     full = pack_documents(folder / "8", documents, **rules)
 
     assert full.manifest.identity.counts["padding_tokens"] == 0
-    with pytest.raises(UsageError, match=r"what may be drawn doesn't fill one of 9, or raise its max_epochs"):
+    with pytest.raises(UsageError, match=r"the available tokens do not fill a row of 9, or raise its max_epochs"):
         pack_documents(folder / "9", documents, seq_len=9, **rules)
 
 

@@ -18,58 +18,58 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
     [
         (
             {"num_seqs": 30},
-            "pack.num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
-            "ask for 26 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
+            "pack.num_seqs: 30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1; "
+            "request at most 26 rows, or lower its weight to at most 0.441666, or raise its max_epochs",
         ),
         (
             {"num_seqs": 40},  # of all sources there are tokens for 34: no weights would do
-            "pack.num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
-            "ask for 26 rows at most, or raise its max_epochs",
+            "pack.num_seqs: 40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its cap is 1; "
+            "request at most 26 rows, or raise its max_epochs",
         ),
         (
             {"num_seqs": 30, "strategy": "best_fit"},
-            "pack.num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
-            "ask for 27 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
+            "pack.num_seqs: 30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1; "
+            "request at most 27 rows, or lower its weight to at most 0.441666, or raise its max_epochs",
         ),
         *(
             (
                 {"num_seqs": 1, "seq_len": 1000, "strategy": strategy},
-                "pack.num_seqs: 1 row takes 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
-                "make rows shorter by `pack.seq_len`: "
-                "what may be drawn doesn't fill one of 1,000, or raise its max_epochs",
+                "pack.num_seqs: 1 row needs 500 tokens of b, which has 106: 4.717 epochs, but its cap is 1; "
+                "lower `pack.seq_len`: "
+                "the available tokens do not fill a row of 1,000, or raise its max_epochs",
             )
             for strategy in STRATEGIES
         ),
         *(
             (
                 {"num_seqs": 1, "seq_len": 250, "strategy": strategy},
-                "pack.num_seqs: 1 row takes 125 tokens of b, which has 106: 1.18 epochs, and its cap is 1; "
-                "make rows shorter by `pack.seq_len`: "
-                "what may be drawn doesn't fill one of 250, or give it a weight of 0.424 at most, "
+                "pack.num_seqs: 1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its cap is 1; "
+                "lower `pack.seq_len`: "
+                "the available tokens do not fill a row of 250, or lower its weight to at most 0.424, "
                 "or raise its max_epochs",
             )
             for strategy in STRATEGIES
         ),
         (
             {"num_seqs": 9, "seq_len": 250},
-            "pack.num_seqs: 9 rows take 1,125 tokens of b, which has 106: 10.614 epochs, and its cap is 1; "
-            "make rows shorter by `pack.seq_len`: "
-            "what may be drawn doesn't fill one of 250, "
-            "or give it a lower weight and ask for fewer rows, or raise its max_epochs",
+            "pack.num_seqs: 9 rows need 1,125 tokens of b, which has 106: 10.614 epochs, but its cap is 1; "
+            "lower `pack.seq_len`: "
+            "the available tokens do not fill a row of 250, "
+            "or lower its weight and request fewer rows, or raise its max_epochs",
         ),
         *(
             (
                 {"caps": {"a": "0.0001"}, "strategy": strategy},
-                "pack.num_seqs: 2 rows take 8 tokens of a, which has 172: 0.047 epochs, and its cap is 0.0001; "
-                "make rows shorter by `pack.seq_len`: "
-                "what may be drawn doesn't fill one of 8, or give it a weight of 0.001075 at most, "
+                "pack.num_seqs: 2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its cap is 0.0001; "
+                "lower `pack.seq_len`: "
+                "the available tokens do not fill a row of 8, or lower its weight to at most 0.001075, "
                 "or raise its max_epochs",
             )
             for strategy in STRATEGIES
         ),
         (
             {"weights": {"a": "0.5", "bb": "0.5"}},
-            "pack.weights: there is no source bb; did you mean b?",
+            "pack.weights: source bb not found; did you mean b?",
         ),
         ({"weights": {"a": "1"}}, "pack.weights: the source b has no weight; give it one, or pack a corpus without it"),
     ],
@@ -86,8 +86,8 @@ def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_a
     changes = {"weights": {"a": "1"}, "num_seqs": 6, "max_epochs": "1.0"}
 
     assert refusal(lambda: pack_documents(folder, documents, 4, **changes), UsageError) == (
-        "pack.num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
-        "1.067 epochs, and its cap is 1.0; ask for 5 rows at most, or raise its max_epochs"
+        "pack.num_seqs: 6 rows need 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
+        "1.067 epochs, but its cap is 1.0; request at most 5 rows, or raise its max_epochs"
     )
 
 
@@ -95,7 +95,7 @@ def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_a
 def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, strategy: str) -> None:
     with pytest.raises(UsageError) as error:
         pack_documents(folder, TWO_SOURCES, strategy=strategy, num_seqs=1000)
-    rows = int(error.value.fix.split()[2])
+    rows = int(error.value.fix.split()[3])
 
     result = pack_documents(folder, TWO_SOURCES, strategy=strategy, num_seqs=rows)
 
@@ -109,21 +109,21 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
 
     assert refusal(lambda: pack_documents(folder, documents), UsageError) == (
         "pack.weights: no document of b can be encoded: 1 special_tokens; "
-        "give neither the source nor a weight of it, or another tokenizer"
+        "remove the source and its weight, or choose another tokenizer"
     )
 
 
 def test_a_source_that_lacks_less_than_a_token_lacks_one(folder: Path) -> None:
     documents, weights = [*documents_of("a", [400]), *documents_of("b", [124])], {"a": "0.8445", "b": "0.1555"}
 
-    with pytest.raises(UsageError, match=r"take 125 tokens of b, which has 124: 1.009 epochs, and its cap is 1;"):
+    with pytest.raises(UsageError, match=r"need 125 tokens of b, which has 124: 1.009 epochs, but its cap is 1;"):
         pack_documents(folder, documents, weights=weights, num_seqs=100, caps={"a": "5"})
 
 
 def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: Path) -> None:
     documents, weights = [*documents_of("a", [400]), *documents_of("b", [4])], {"a": "0.1", "b": "0.9"}
 
-    with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or give it a weight of 0.0000005 at most") as error:
+    with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or lower its weight to at most 0.0000005") as error:
         pack_documents(folder, documents, weights=weights, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
 
     assert error.value.where == "pack.num_seqs"
@@ -132,9 +132,9 @@ def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: 
 def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
     told = refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20), UsageError)
 
-    what = "2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and "
+    what = "2,147,483,647 rows of 1,048,576 tokens need 9,007,199,250,546,688 bytes, but only "
     assert told.startswith(f"{folder / 'packed'}: {what}")
-    assert told.endswith("; ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk")
+    assert told.endswith("; lower `pack.num_seqs`, or choose a folder on a larger disk")
     assert list(folder.glob("packed*/.receipts/*")) == []
 
 
@@ -144,8 +144,8 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
 
     assert refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=21), RetryableError) == (
-        f"{folder / 'packed'}: 21 rows of 8 take 672 bytes, and 640 are free; "
-        "free some, ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk"
+        f"{folder / 'packed'}: 21 rows of 8 tokens need 672 bytes, but only 640 are free; "
+        "free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pack_build import Made, documents_of, pack_documents
 
-from pipeline_assets.corpus.packing.plan_files import shares_reached
+from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.spine.artifact import Verdict
 
 
@@ -28,8 +28,8 @@ def test_sources_whose_documents_are_long_for_their_shares_are_named_with_what_k
 
     assert not verdict.holds
     assert verdict.because == (
-        "a: asked 50.00%, reached 40.00% "
-        "(its share is 500 tokens, and its next document is longer than what is left; they have 400 on average); "
-        "b: asked 50.00%, reached 60.00% "
-        "(its share is 500 tokens, and its last document goes beyond that; they have 300 on average)"
+        "a: requested 50.00%, reached 40.00% "
+        "(its share is 500 tokens, and its next document is longer than the rest; its documents have 400 on average); "
+        "b: requested 50.00%, reached 60.00% "
+        "(its share is 500 tokens, and its last document exceeds it; its documents have 300 on average)"
     )

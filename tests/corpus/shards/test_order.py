@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.shards.mixture_order import mixture_order, weight_fractions
 from pipeline_assets.corpus.weights import largest_remainders
 

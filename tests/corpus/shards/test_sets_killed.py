@@ -13,7 +13,7 @@ from shards_build import shard_documents
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import META
-from pipeline_assets.corpus.packing import plan_files
+from pipeline_assets.corpus.packing import plan_format
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings
@@ -39,7 +39,7 @@ def token_shards(root: Path, inputs: Path, settings: RunSettings | None) -> Arti
 def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many builds that don't each ask git for the commit, of more ranges than one."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 150)
+    monkeypatch.setattr(plan_format, "_RANGE_TOKENS", 150)
 
 
 def build(make: Make, root: Path, inputs: Path, settings: RunSettings | None = None) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from wrong_tokenizer import wrong_gigatoken
 from pipeline_assets.build.rows.store import Part
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

@@ -242,7 +242,7 @@ def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
     found = refused(lambda: PackSection.from_mapping(content, "recipe.yaml"))
 
     assert [error.what.partition(": ")[2] for error in found] == [
-        "a row of one token has no next one to predict: take 2 at least",
+        "a row of one token has no next token to predict: use at least 2",
         "max_epochs names b, which has no weight",
     ]
 

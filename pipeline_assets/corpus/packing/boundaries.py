@@ -1,0 +1,41 @@
+"""Boundaries of documents in rows, for attention masks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats import memmap
+from pipeline_assets.corpus.packing.plan_format import PlanFiles, mapped
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.staging import OutputFile, StagingDir
+
+_CHUNK_ROWS = 1 << 16
+
+
+def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
+    """Write `boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
+    row_starts = mapped(plan.row_starts, np.int64)
+    with DurableFile(staging.path(memmap.BOUNDARIES)) as boundaries:
+        memmap.write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
+        for chunk in _boundaries(plan):
+            boundaries.write(chunk.data)
+    with DurableFile(staging.path(memmap.BOUNDARY_OFFSETS)) as offsets:
+        memmap.write_npy_header(offsets, "<i8", row_starts.shape)
+        offsets.write(row_starts.data)
+    return [
+        OutputFile.plain(memmap.BOUNDARIES, int(row_starts[-1]), boundaries),
+        OutputFile.plain(memmap.BOUNDARY_OFFSETS, len(row_starts), offsets),
+    ]
+
+
+def _boundaries(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
+    row_starts, lengths = mapped(plan.row_starts, np.int64), mapped(plan.lengths, np.int32)
+    for first in range(0, len(row_starts) - 1, _CHUNK_ROWS):
+        starts = row_starts[first : first + _CHUNK_ROWS + 1]
+        pieces = lengths[starts[0] : starts[-1]]
+        # Tokens before each segment in the chunk, less the tokens before its row.
+        begins = np.cumsum(pieces, dtype=np.int64) - pieces
+        row_begins = begins[starts[:-1] - starts[0]]
+        in_row = begins - np.repeat(row_begins, np.diff(starts))
+        yield np.stack([in_row, pieces], axis=1).astype(np.int32)

@@ -1,0 +1,198 @@
+"""Table `documents.parquet` of a packed set: a line for each draw of a document.
+
+By it, every token leads to a row of a shard.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.formats.parquet_rows import rows_with
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_documents
+from pipeline_assets.corpus.packing.plan_format import Drawn, DrawnSource, PlanFiles, mapped
+from pipeline_assets.spine.artifact import Artifact
+
+_COLUMNS = {
+    **dict.fromkeys(("doc_id", "source", "shard"), pa.string()),
+    "row": pa.int64(),
+    "license_tag": pa.string(),
+    **dict.fromkeys(("epoch", "tokens", "packed_tokens"), pa.int32()),
+    "first_row": pa.int64(),
+    "is_whole": pa.bool_(),
+}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
+_CHUNK_DRAWS = 1 << 16
+
+
+@dataclass
+class DrawnDocuments:
+    """Lines of all draws, in the order of documents, then of epochs.
+
+    Attributes:
+        drawn: All draws.
+        encoded: Shards of the corpus.
+        plan: Files of the plan.
+        seq_len: Tokens in a row.
+        counts: Counts by source of the lines so far: `documents` and `text_tokens` of the source; `drawn` lines, one
+            for each epoch of a document; `packed_tokens`; drawn documents that fit in a row but are `cut` by rows or by
+            the budget, or are `longer_than_a_row`; `unused_documents` and `unused_tokens`, which are never drawn.
+        license_tokens: Packed tokens of each source by license.
+    """
+
+    drawn: Drawn
+    encoded: tuple[EncodedShard, ...]
+    plan: PlanFiles
+    seq_len: int
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the lines.
+
+        Columns besides ids and places: `epoch` from 0; `tokens` of the document, including its end token;
+        `packed_tokens`, all of them except for the document that the budget cuts; `first_row`, in which it begins;
+        `is_whole`, whether that row has all of it.
+        """
+        first_rows = mapped(self.plan.first_rows, np.uint32)
+        is_whole = mapped(self.plan.is_whole, np.bool_)
+        sources = {source.name: source for source in self.drawn.sources}
+        for shard, first in zip(self.encoded, first_documents(self.encoded).tolist(), strict=False):
+            source, table = sources[shard.source], shard.table
+            step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
+            for start in range(0, shard.documents, step):
+                stop = min(start + step, shard.documents)
+                documents, epochs, draws = self._draws(source, first - source.first_document, start, stop)
+                tokens = table.tokens[documents]
+                packed = tokens.copy()
+                if self.drawn.cut is not None:
+                    packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
+                whole, chosen = np.array(is_whole[draws]), to_array(documents)
+                license_tags = table.license_tags.take(chosen)
+                self._count(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
+                self.license_tokens.setdefault(source.name, Counter()).update(license_tokens(license_tags, packed))
+                columns = [
+                    table.doc_ids.take(chosen),
+                    repeated(shard.source, len(draws)),
+                    repeated(shard.path, len(draws)),
+                    to_array(table.rows[documents]),
+                    license_tags,
+                    to_array(epochs.astype(np.int32)),
+                    to_array(tokens),
+                    to_array(packed),
+                    to_array(first_rows[draws].astype(np.int64)),
+                    mask(whole),
+                ]
+                yield pa.Table.from_arrays(columns, schema=SCHEMA)
+
+    def _draws(
+        self, source: DrawnSource, offset: int, start: int, stop: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return all draws of some documents of a shard.
+
+        Args:
+            source: Draws of the source.
+            offset: Number of the shard's first document in the source.
+            start: First document, numbered in the shard.
+            stop: Number after the last document.
+
+        Returns:
+            Document in the shard, epoch and number of each draw.
+        """
+        # Entries low to high - 1 of the last epoch's prefix are these documents.
+        taken = self.drawn.taken[source.first_taken : source.stop_taken]
+        low, high = np.searchsorted(taken, np.array([offset + start, offset + stop], np.uint32)).tolist()
+        times = np.full(stop - start, source.epochs)
+        times[taken[low:high].astype(np.int64) - offset - start] += 1
+        documents = start + np.repeat(np.arange(stop - start), times)
+        # Number of each draw among those of its document.
+        epochs = np.arange(len(documents)) - np.repeat(np.cumsum(times) - times, times)
+        draws = source.first_draw + epochs * source.documents + offset + documents
+        # In the prefix, draws are numbered by their position in it.
+        last_epoch = source.first_draw + source.epochs * source.documents
+        draws[epochs == source.epochs] = np.arange(last_epoch + low, last_epoch + high)
+        return documents, epochs, draws
+
+    def _count(
+        self,
+        source: str,
+        document_tokens: NDArray[np.int32],
+        is_first: NDArray[np.bool_],
+        tokens: NDArray[np.int32],
+        packed: NDArray[np.int32],
+        whole: NDArray[np.bool_],
+    ) -> None:
+        """Add counts of a piece of a shard.
+
+        Args:
+            source: Name of the source.
+            there: Tokens of all its documents.
+            is_first: Mask of the draws that are the first of their document; later draws have no more tokens.
+            tokens: Tokens of each draw's document.
+            packed: Packed tokens of each draw.
+            whole: Whether one row has all of a draw.
+        """
+        text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
+        self.counts.setdefault(source, Counter()).update(
+            documents=len(document_tokens),
+            text_tokens=text_tokens,
+            drawn=len(tokens),
+            packed_tokens=int(packed.sum(dtype=np.int64)),
+            cut=int((~whole & fits).sum()),
+            longer_than_a_row=int((~fits).sum()),
+            unused_documents=len(document_tokens) - int(is_first.sum()),
+            unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),
+        )
+
+
+def license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
+    """Count tokens by license.
+
+    Args:
+        license_tags: License of each document.
+        tokens: Tokens of each document, shape (documents,).
+    """
+    coded = license_tags.combine_chunks().dictionary_encode()
+    counts = np.bincount(numbers(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
+    return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class DrawnLine:
+    """A line of `documents.parquet`, see `DrawnDocuments.tables`."""
+
+    doc_id: str
+    source: str
+    shard: str
+    row: int
+    license_tag: str
+    epoch: int
+    tokens: int
+    packed_tokens: int
+    first_row: int
+    is_whole: bool
+
+    @property
+    def describe(self) -> str:
+        """Epoch of the draw, and how much of the document is packed."""
+        cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
+        return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
+
+    @property
+    def words(self) -> str:
+        """Description of the draw and its row."""
+        where = f"in row {self.first_row:,}" if self.is_whole else f"that begin in row {self.first_row:,}"
+        return f"drawn {self.describe} {where}"
+
+
+def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
+    """Yield all lines of some documents, in the order of the file.
+
+    Memory holds one row group at a time.
+    """
+    return (DrawnLine(**line) for line in rows_with(packed.path(DOCUMENTS), "doc_id", doc_ids))

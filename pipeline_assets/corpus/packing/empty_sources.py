@@ -1,0 +1,86 @@
+"""Errors for weighted sources without documents."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.staging import Receipt
+
+DEDUPLICATED = "stage_a/deduplicated"
+
+
+def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
+    """Return the deduplicated corpus upstream of a corpus; None if missing."""
+    digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED]
+    try:
+        return Lineage(root).locate(digests[0]) if digests else None
+    except InputError:
+        return None
+
+
+_REMOVE = "remove it from `weights` in a manifest, or from `sources` and `pack.weights` in a recipe"
+_DUPLICATES = "were duplicates"
+_KEEP = "or list it before the sources that repeat its texts, or deduplicate with scope per-source"
+
+
+def raise_if_source_empty(
+    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]
+) -> None:
+    """Raise if a requested source has no documents, before any text is encoded.
+
+    Args:
+        corpora: Corpora by name, each with one source or several.
+        deduplicated: Deduplicated corpus upstream of the corpora, if any.
+        weighed: Names of the requested sources.
+
+    Raises:
+        UsageError: A requested source has no documents.
+    """
+    for name, corpus in corpora.items():
+        counts = corpus.manifest.identity.counts
+        kept = {source: source_counts["out"] for source, source_counts in sorted(counts.get("by_source", {}).items())}
+        for source, documents in (kept or {name: counts["documents"]}).items():
+            if documents or source not in weighed:
+                continue
+            steps = [corpus] if deduplicated is None else [deduplicated, corpus]
+            fates = [fate for step in steps for fate in _fates(step, source)]
+            what = f"no documents of {source} remain{': ' * bool(fates)}{', '.join(fates)}"
+            is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
+            raise UsageError(what, bare("pack.weights"), f"{_REMOVE}; {_KEEP}" if is_repeated else _REMOVE)
+
+
+def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
+    """Raise if no document of a source was encoded.
+
+    Args:
+        sources: Source of each shard.
+        encodings: Receipt of each shard's encoding.
+
+    Raises:
+        UsageError: No document of a source can be encoded.
+    """
+    encoded: dict[str, Counter[str]] = {}
+    for source, receipt in zip(sources, encodings, strict=True):
+        encoded.setdefault(source, Counter()).update(receipt.counts)
+    for source, counts in encoded.items():
+        if not counts["documents"]:
+            rejected = sorted(Ledger.from_counts(counts).rejected.items())
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected)
+            fix = "remove the source and its weight, or choose another tokenizer"
+            raise UsageError(f"no document of {source} can be encoded: {reasons}", bare("pack.weights"), fix)
+
+
+def _fates(corpus: Artifact, source: str) -> Iterator[str]:
+    """Describe how many documents of a source a step dropped, for each reason."""
+    counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
+    dropped = {
+        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
+        "were contaminated": counts.get("dropped", 0),
+    }
+    for reason, documents in dropped.items():
+        if documents:
+            yield f"{documents:,} of {counts['in']:,} documents {reason}"

@@ -1,0 +1,116 @@
+"""Encoded corpus: token runs of all shards with the lengths of their documents."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
+from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, lost_text
+from pipeline_assets.spine.engine import RunSettings, RunStage, limit_workers, run_stages
+from pipeline_assets.spine.stage import Task, run_task
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
+
+_GROWTH_BYTES = 128 << 20  # a tokenizer's word cache only grows; restarting workers more often costs a fifth more time
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """Token and document files of a text shard.
+
+    Attributes:
+        path: path of the text shard in its artifact.
+        token_file: int32 ids, document after document, each followed by its end token.
+        document_file: table of `documents` rows, see `DocumentTable`.
+        rejected: number of texts that were not encoded.
+    """
+
+    source: str
+    path: str
+    token_file: Path
+    document_file: Path
+    documents: int
+    rejected: int = 0
+
+    @property
+    def table(self) -> DocumentTable:
+        """Table of the documents; 128 stay open, because each range of rows reads all."""
+        written = self.document_file.stat()
+        return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=128)
+def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
+    return DocumentTable(path)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """Encoded shards in order, their receipts, and the runner of further stages."""
+
+    shards: tuple[EncodedShard, ...]
+    receipts: Sequence[Receipt]
+    run: RunStage[Task]
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Libraries that encoded the corpus, and the text that each source lost."""
+        losses: dict[str, Losses] = {}
+        for shard, receipt in zip(self.shards, self.receipts, strict=True):
+            losses[shard.source] = losses.get(shard.source, NO_LOSSES) + Losses.from_counts(receipt.counts)
+        drivers = sorted({str(receipt.notes["driver"]) for receipt in self.receipts})
+        return {"tokenizer_driver": drivers, **lost_text(losses)}
+
+    def gather_rejects(self, staging: StagingDir, zstd_level: int) -> OutputFile:
+        """Write the rejects of all shards to one file."""
+        return gather_lines(staging, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
+
+
+def encoded_corpus(
+    shards: Sequence[CorpusShard], tokenizer: TokenizerFile, staging: StagingDir, settings: RunSettings
+) -> EncodedCorpus:
+    """Encode shards in this order; later stages run in the same workers.
+
+    Raises:
+        InputError: A shard is damaged, or the tokenizer file is not valid.
+        OracleDisagrees: The tokenizer and its oracle encode a text differently.
+    """
+    sizes = [shard.file.stat().st_size for shard in shards]
+    settings = replace(limit_workers(staging, settings, sizes), growth_bytes=_GROWTH_BYTES)
+    to_encode = [
+        DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
+        for number, shard in enumerate(shards)
+    ]
+    options = {"tokenizer": tokenizer, "zstd_level": settings.zstd_level}
+    tasks = [Task.for_kernel(encode_shard, shard, **options) for shard in to_encode]
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    run = run_stages(run_task, settings, warm_up)
+    receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, staging))
+    encoded = tuple(
+        EncodedShard(
+            shard.source,
+            shard.path,
+            staging.path(receipt.files[0].path),
+            staging.path(receipt.files[1].path),
+            receipt.counts["documents"],
+            receipt.counts["rows"] - receipt.counts["documents"],
+        )
+        for shard, receipt in zip(shards, receipts, strict=True)
+    )
+    return EncodedCorpus(encoded, receipts, run)
+
+
+def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
+    """Return the number of each shard's first document, then the total.
+
+    Shape (shards + 1,).
+    """
+    return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)

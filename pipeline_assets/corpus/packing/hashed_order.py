@@ -1,0 +1,78 @@
+"""Seeded orders by a counter-based hash.
+
+The hash of number i is output i of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
+OOPSLA 2014), started at the first 8 bytes of the sha256 of the seed and the subject. Numbers are ordered by the upper
+32 bits of their hashes, then by themselves. So the position of a number depends on nothing but its hash and the
+others'.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.spine.files import seeded_rank
+
+MAX_ITEMS = 2**32
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_UPPER = np.uint64(0xFFFFFFFF00000000)  # mask of the upper 32 bits
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_CHUNK = 1 << 16
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@inner
+def split_mix(state: np.uint64) -> np.uint64:
+    """Mix 64 bits by SplitMix64's finalizer, a bijection."""
+    state = (state ^ (state >> _30)) * _MIX_1
+    state = (state ^ (state >> _27)) * _MIX_2
+    return state ^ (state >> _31)
+
+
+def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
+    """Return the numbers 0 to count - 1 in a seeded order.
+
+    Memory: 8 bytes for each number.
+
+    Args:
+        things: How many numbers to order.
+        seed: Seed of the recipe.
+        of: Subject; different subjects have independent orders.
+    """
+    start = int.from_bytes(seeded_rank(str(seed), *subject)[:8], "big")
+    keys = np.empty(count, np.uint64)
+    _hash(np.uint64(start), keys)
+    keys.sort()
+    return lower_halves(keys)
+
+
+@compiled
+def _hash(start: np.uint64, keys: NDArray[np.uint64]) -> None:
+    for number in range(len(keys)):
+        state = start + np.uint64(number + 1) * _GAMMA
+        keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)  # sorts by hash, then by number
+
+
+def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the lower 32 bits of each key in the memory of the keys.
+
+    The keys are overwritten, and half of their memory is released.
+    """
+    count = len(keys)
+    # Key i consists of values 2 i (its lower half on little-endian machines) and 2 i + 1. Value i is written after
+    # value 2 i is read, so no lower half is lost.
+    numbers = keys.view(np.uint32)
+    for chunk in chunks(count):
+        numbers[chunk] = numbers[2 * chunk.start : 2 * chunk.stop : 2]
+    del numbers
+    keys.resize((count + 1) // 2, refcheck=False)  # copies nothing
+    return keys.view(np.uint32)[:count]
+
+
+def chunks(count: int) -> Iterator[slice]:
+    """Yield slices of `count` values that fit in the processor's cache.
+
+    Computing chunk by chunk also avoids copies of whole arrays.
+    """
+    return (slice(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))

@@ -1,0 +1,139 @@
+"""Files of a packing plan: draws, rows and their segments.
+
+Documents of a corpus are numbered by source name, shard and row. Draws are numbered by source, epoch and document, so
+the draws of one shard in one epoch have consecutive numbers.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+
+
+@dataclass(frozen=True)
+class DrawnSource:
+    """Draws of one source.
+
+    Attributes:
+        name: Name of the source.
+        first_document: Number of its first document in the corpus.
+        stop_document: Number after its last document.
+        first_draw: Number of its first draw.
+        epochs: How often all documents are drawn.
+        first_taken: Start of its last epoch's documents in `Drawn.taken`.
+        stop_taken: End of them.
+    """
+
+    name: str
+    first_document: int
+    stop_document: int
+    first_draw: int
+    epochs: int
+    first_taken: int
+    stop_taken: int
+
+    @property
+    def documents(self) -> int:
+        return self.stop_document - self.first_document
+
+    @property
+    def draws(self) -> int:
+        return self.epochs * self.documents + self.stop_taken - self.first_taken
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All draws.
+
+    Attributes:
+        sources: Draws of each source.
+        taken: Documents of each source's last epoch, ascending, numbered in the source.
+        cut: Number of the draw whose document is cut, and its remaining tokens; None if no document is cut.
+    """
+
+    sources: Sequence[DrawnSource]
+    taken: NDArray[np.uint32]
+    cut: tuple[int, int] | None
+
+    @property
+    def draws(self) -> int:
+        return sum(source.draws for source in self.sources)
+
+
+PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """Raw files of a plan.
+
+    Attributes:
+        row_starts: First segment of each row, then the number of segments; int64, shape (rows + 1,).
+        documents: Document of each segment, numbered in the corpus; uint32, shape (segments,).
+        starts: First token of each segment in its document; int32, shape (segments,).
+        lengths: Tokens of each segment; int32, shape (segments,).
+        first_rows: Row in which each draw begins, by number of the draw; uint32, shape (draws,).
+        is_whole: Whether one row has all of a draw; bool, shape (draws,).
+        taken: See `Drawn.taken`.
+    """
+
+    row_starts: Path
+    documents: Path
+    starts: Path
+    lengths: Path
+    first_rows: Path
+    is_whole: Path
+    taken: Path
+
+    @classmethod
+    def below(cls, folder: StagingView) -> "PlanFiles":
+        """Return the paths in a staging directory."""
+        return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
+
+
+def read_drawn(receipt: Receipt, files: PlanFiles) -> Drawn:
+    """Read the draws of a plan."""
+    notes = receipt.notes[DRAWN]
+    sources = [DrawnSource(**source) for source in notes["sources"]]
+    return Drawn(sources, mapped(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
+
+
+def mapped(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
+    """Map a raw file into memory as an array; an empty file gives an empty array."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+
+_RANGE_TOKENS = 8 << 20
+_SEGMENT_TOKENS = 32  # memory of a segment while its line is written, in tokens
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows from `start` to before `stop`, as a shard of a stage."""
+
+    name: str
+    start: int
+    stop: int
+    encoded: tuple[EncodedShard, ...]
+    plan: PlanFiles
+    rows: int = 0
+
+
+def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
+    """Divide all rows into ranges of about 8 Mi tokens, fewer if documents are short.
+
+    Ranges depend on the rows alone, not on the workers.
+    """
+    row_starts = mapped(plan.row_starts, np.int64)
+    # Memory of all rows before each row, in tokens; a range ends where it reaches a multiple of the limit.
+    cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_TOKENS
+    limits = np.arange(_RANGE_TOKENS, cost[-1], _RANGE_TOKENS)
+    bounds = np.unique([0, *np.searchsorted(cost, limits), len(cost) - 1]).tolist()
+    return [RowRange(f"{start:010d}", start, stop, encoded, plan) for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,89 @@
+"""Summary of a packed set: requested and reached shares, cuts and licenses."""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT, read_lost_text
+from pipeline_assets.spine.artifact import Artifact, Verdict
+
+
+def summarize_plan(packed: Artifact) -> dict[str, Any]:
+    """Return the counts of a packed set for its report.
+
+    `cut_documents` counts the draws that no single row holds completely, because they were cut or are longer than a
+    row; `cut_share` is their share of all draws. Both are given in total and by source. `license_tokens` has the most
+    frequent license first.
+    """
+    identity = packed.manifest.identity
+    counts, rules = identity.counts, identity.recipe["pack"]
+    by_source = {source: source_counts | _cuts(source_counts) for source, source_counts in counts["by_source"].items()}
+    license_tokens = sum((Counter(summary["license_tokens"]) for summary in by_source.values()), Counter[str]())
+    cut_documents = sum(summary["cut_documents"] for summary in by_source.values())
+    return {
+        "strategy": rules["strategy"],
+        "rows": counts["rows"],
+        "seq_len": rules["seq_len"],
+        **{name: counts[name] for name in ("documents", "tokens", "padding_tokens", "packing_efficiency")},
+        "cut_documents": cut_documents,
+        "cut_share": _share(cut_documents, counts["documents"]),
+        "by_source": by_source,
+        "license_tokens": dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
+        "rejected": identity.ledger.rejected,
+        LOST_TEXT: packed.manifest.provenance.get(LOST_TEXT, {}),
+    }
+
+
+def _cuts(counts: Mapping[str, Any]) -> dict[str, int | str]:
+    cut = counts["cut"] + counts["longer_than_a_row"]
+    return {"cut_documents": cut, "cut_share": _share(cut, counts["drawn"])}
+
+
+def _share(part: int, total: int) -> str:
+    return f"{part / max(total, 1):.6f}"
+
+
+_TOLERANCE = Fraction(1, 10)  # relative to a weight
+
+
+def shares_reached(packed: Artifact) -> Verdict:
+    """Check that the share of each source is within a tenth of its weight."""
+    counts = packed.manifest.identity.counts
+    off = []
+    for source, source_counts in counts["by_source"].items():
+        weight, reached = (
+            Fraction(source_counts["asked_share"]),
+            Fraction(source_counts["packed_tokens"], counts["tokens"]),
+        )
+        if abs(reached - weight) > _TOLERANCE * weight:
+            reason = _deviation_reason(source_counts, is_short=reached < weight)
+            off.append(f"{source}: requested {float(weight):.2%}, reached {float(reached):.2%} ({reason})")
+    numbers = {source: source_counts["share"] for source, source_counts in counts["by_source"].items()}
+    return Verdict(not off, "; ".join(off) or "each source is within a tenth of its weight", numbers)
+
+
+def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
+    """Explain a deviation: documents are drawn whole and may exceed a source's share.
+
+    Supply and caps are never the reason, because a set that they do not allow is not packed.
+    """
+    requested, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
+    reason = "its next document is longer than the rest" if is_short else "its last document exceeds it"
+    return f"its share is {requested:,} tokens, and {reason}; its documents have {mean:,} on average"
+
+
+def preview_packed(packed: Artifact) -> list[dict[str, str]]:
+    """Return the requested and the reached share of each source as a table."""
+    lost = read_lost_text(packed.manifest) or {}
+    return [
+        {
+            "source": source,
+            "requested share": f"{float(counts['asked_share']):.2%}",
+            "share": f"{float(counts['share']):.2%}",
+            "tokens": f"{counts['packed_tokens']:,}",
+            "epochs": f"{float(counts['epochs']):.2f}",
+            "text lost": f"{float(lost[source].fraction if source in lost else 0):.3%}",
+        }
+        for source, counts in packed.manifest.identity.counts["by_source"].items()
+    ]

@@ -1,0 +1,101 @@
+"""Token budget of a packed set, from its number of rows."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, bisect_largest
+from pipeline_assets.corpus.packing.recipe import ResolvedPack
+from pipeline_assets.corpus.packing.strategies import count_pieces, rows_needed
+from pipeline_assets.spine.errors import UsageError, bare, key
+
+
+def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
+    """Return the number of tokens to draw.
+
+    `sequential` draws as many as the rows hold. `best_fit` draws the most that bisection finds to need no more rows.
+
+    Raises:
+        UsageError: A source would exceed its cap, or the caps of all sources do not allow one full row. The message
+            lists the possible changes.
+    """
+    capacity, available = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
+    if recipe.strategy == "sequential":
+        if capacity <= available:
+            return capacity
+        raise _shortage_error(mixture, recipe, capacity, available // recipe.seq_len)
+    count_rows = row_counter(mixture, recipe.seq_len)
+    budget = bisect_largest(min(capacity, available), lambda tokens: count_rows(tokens) <= recipe.num_seqs)
+    possible = count_rows(available) if available >= recipe.seq_len else 0
+    if budget == available and possible < recipe.num_seqs:
+        requested = bisect_largest(capacity, lambda tokens: count_rows(tokens) <= recipe.num_seqs)
+        raise _shortage_error(mixture, recipe, requested, possible)
+    return budget
+
+
+def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
+    """Return a function that counts the rows that best fit makes of a budget."""
+    epoch_pieces = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
+
+    def count_rows(budget: int) -> int:
+        draws = mixture.draws(budget)
+        pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
+        for number, drawn in enumerate(draws.source_draws):
+            partial = mixture.in_order(number, drawn.epochs)[: drawn.partial]
+            pieces += drawn.epochs * epoch_pieces[number] + count_pieces(partial, seq_len)
+        return rows_needed(pieces, seq_len)
+
+    return count_rows
+
+
+def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
+    """Describe the source that falls short, and the possible changes.
+
+    Args:
+        mixture: All sources.
+        recipe: Requested rows.
+        asked: Tokens that fill the rows.
+        possible: Rows that the available tokens fill.
+    """
+    source = min(mixture.sources, key=lambda source: source.most / source.weight)
+    needed = math.ceil(source.weight * requested_tokens)
+    epochs = _decimal(Fraction(needed, source.tokens), 3, up=True)
+    cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
+    rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
+    what = (
+        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_without_rejected(source)}: "
+        f"{epochs} epochs, but its cap is {cap}"
+    )
+    fixes = [f"request at most {possible:,} rows"]
+    if not possible:
+        fixes = [f"lower {key('pack.seq_len')}: the available tokens do not fill a row of {recipe.seq_len:,}"]
+    available, is_only = sum(source.most for source in mixture.sources), len(mixture.sources) == 1
+    if available >= requested_tokens and not is_only:
+        fixes.append(f"lower its weight to at most {_round_down(source.most / requested_tokens)}")
+    elif available >= recipe.seq_len and not is_only and not possible:
+        fixes.append("lower its weight and request fewer rows")
+    return UsageError(what, bare("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
+
+
+def _without_rejected(source: SourceText) -> str:
+    """Describe the texts of a source that could not be encoded, if any."""
+    if not source.rejected:
+        return ""
+    return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
+
+
+def _round_down(value: Fraction) -> str:
+    """Format a value above 0 as a decimal, rounded down, but not to 0."""
+    places = 6
+    while (short := _decimal(value, places)) == "0":
+        places += 3
+    return short
+
+
+def _decimal(value: Fraction, places: int, up: bool = False) -> str:
+    """Format a value as a decimal, rounded down, or up if `up`."""
+    scaled = value * 10**places
+    whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
+    return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")
