@@ -31,7 +31,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, made_of_scores, scored_splits
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, score_outputs, scored_splits
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
@@ -88,7 +88,7 @@ def percentiles(in_dir: Scores, build: Build) -> None:
     """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     scores = given_scores(in_dir)
     build = build.at_place()
-    build.targets(made_of_scores(_recipe_name(scores), scores, None), _lines)
+    build.targets(score_outputs(_recipe_name(scores), scores, None), _lines)
 
 
 def subsets(
@@ -100,7 +100,7 @@ def subsets(
     """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = given_scores(in_dir)
-    [_, target] = made_of_scores(_recipe_name(scores), scores, recipe)
+    [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
     build = build.at_place()
     made = build_targets([target], build.run, build.strict, _subset_lines)
     print_lines(

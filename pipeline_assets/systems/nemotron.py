@@ -1,4 +1,4 @@
-"""Nemotron: distilled datasets → inventories → Harmony texts → those that stay → pools → a hub; then page `scoring`."""
+"""System Nemotron: Harmony rows of distilled datasets, with pools for scoring."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,10 +40,10 @@ from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets
 
 
 class NemotronRecipe(Recipe):
-    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts.
+    """Recipe of the system; a missing section requests none of its artifacts.
 
     Attributes:
-        sealed_pools: pools of other recipes that `scoring` reads, in addition to those of `datasets`.
+        sealed_pools: Pools of other recipes that `scoring` reads, in addition to those of `datasets`.
     """
 
     system: Literal["nemotron"]
@@ -65,46 +65,46 @@ class NemotronRecipe(Recipe):
         if not values.get("datasets") and not values.get("sealed_pools"):
             yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
         if values.get("sealed_pools") and values.get("scoring") is None:
-            yield RecipeError(("sealed_pools",), "`sealed_pools` are read by scores alone", "add `scoring`")
+            yield RecipeError(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
         if root is not None:
             yield from check_folders(values, root)
 
     def warnings(self) -> Iterator[str]:
-        """As `Recipe.remarks`."""
         yield from super().warnings()
         yield from sections.recipe_warnings(self.datasets, self.rows, self.publish)
         if self.scoring is not None and self.scoring.batch_tokens < MIN_BATCH_TOKENS:
-            yield f"scoring.batch_tokens is {self.scoring.batch_tokens}: it counts tokens, not rows of a batch"
+            yield f"scoring.batch_tokens is {self.scoring.batch_tokens}; it counts tokens, not rows of a batch"
 
     def final_targets(self) -> list[Target]:
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
-            raw, asked = self._raw(section, split), list[Target]()
+            raw, inventory = self._raw(section, split), list[Target]()
             if self.scan is not None:
-                asked.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
-            inventories += asked
+                inventory.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
+            inventories += inventory
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
-                beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "checked_against": tuple(asked)}
-                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **beside))
-        goals = [*(rows or inventories)]
+                tokenizer, checked = self.rows.tokenizer.content(), tuple(inventory)
+                options: dict[str, Any] = {"tokenizer": tokenizer, "checked_against": checked}
+                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **options))
+        targets = [*(rows or inventories)]
         if self.deduplicate is not None:
-            left = deduplicated_targets(self.name, rows, self.deduplicate, self.decontamination)
-            goals += left
+            kept = deduplicated_targets(self.name, rows, self.deduplicate, self.decontamination)
+            targets += kept
             if self.pools is not None:
-                made = pool_targets(self.name, left, self.pools, self.publish)
-                goals += made
-                pools = {one.partition: one for one in made if one.kind.name == CANDIDATE_POOLS.name}
+                pooled = pool_targets(self.name, kept, self.pools, self.publish)
+                targets += pooled
+                pools = {target.partition: target for target in pooled if target.kind.name == CANDIDATE_POOLS.name}
                 scored = {split: pools[dataset_name(split)] for split in scored}
         for sealed in self.sealed_pools:
-            scored |= {f"{sealed.dataset}/{split}": given_pools(sealed) for split in sealed.splits}
+            scored |= {f"{sealed.dataset}/{split}": external_pools(sealed) for split in sealed.splits}
         if self.scoring is not None:
-            goals += score_targets(self.name, scored, self.scoring, self.subsets)
+            targets += score_targets(self.name, scored, self.scoring, self.subsets)
         if self.hf_layout is not None:
-            layout, of = self.hf_layout.content(), by_dataset(rows).items()
-            goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
-        return goals
+            layout, datasets = self.hf_layout.content(), by_dataset(rows).items()
+            targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
+        return targets
 
     def _raw(self, section: DatasetSection, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
@@ -112,8 +112,8 @@ class NemotronRecipe(Recipe):
         partition = partition_key(section.dataset, split)
         if section.path is None:
             return RAW.target(self.name, content | {"revision": section.revision}, partition=partition)
-        outside = split_pin.SplitFolder(Path(section.path), split, patterns)
-        return RAW.target(self.name, content, partition=partition, external_inputs=outside)
+        folder = split_pin.SplitFolder(Path(section.path), split, patterns)
+        return RAW.target(self.name, content, partition=partition, external_inputs=folder)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """List the splits with their datasets, in recipe order."""
@@ -123,31 +123,29 @@ class NemotronRecipe(Recipe):
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
 
 
-def given_pools(section: SealedPools) -> Target:
+def external_pools(section: SealedPools) -> Target:
     """Return the target of pools that another recipe sealed, as an input of scores."""
     folder, dataset = Path(section.folder), section.dataset
     return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, export_as=None)
 
 
 def deduplicated_targets(
-    recipe: str, rows: Sequence[Target], asked: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
+    recipe: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
 ) -> list[Target]:
-    """The deduplicated rows of splits.
+    """Return a target of deduplicated rows for each split of normalised rows.
 
-    Args:
-        rows: normalised, a target a split, in order.
-        items: evaluation sets whose items no row may ask; None where there are none.
+    Prompts must not contain an item of the evaluation sets `items`; None skips decontamination.
     """
-    near, left = asked.by_prompt(), list[Target]()
+    near, kept = rules.by_prompt(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
-    for one in rows:
-        scopes.setdefault(asked.split_scope(str(one.partition)), []).append(one)
+    for target in rows:
+        scopes.setdefault(rules.split_scope(str(target.partition)), []).append(target)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
-        for one in splits:
-            content = {"split": one.partition, "min_completion_tokens": asked.min_completion_tokens}
-            prompts.append(PROMPTS.target(recipe, content, [one, *prompts], partition=one.partition))
-        steps = [[one] for one in prompts]
+        for split in splits:
+            content = {"split": split.partition, "min_completion_tokens": rules.min_completion_tokens}
+            prompts.append(PROMPTS.target(recipe, content, [split, *prompts], partition=split.partition))
+        steps = [[target] for target in prompts]
         if items is not None:
             evaluation = evaluation_targets(items, recipe, Path("nemotron", recipe, "evaluation"))
             for step in steps:
@@ -157,40 +155,40 @@ def deduplicated_targets(
         if near is not None:
             last = [step[-1] for step in steps]
             decided.append(NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope))
-        for one, step in zip(splits, steps, strict=True):
-            content = {"split": one.partition, "near_duplicates": None if near is None else asked.near_duplicates}
-            left.append(DEDUPLICATED.target(recipe, content, [one, *step, *decided], partition=one.partition))
-    return left
+        for split, step in zip(splits, steps, strict=True):
+            content = {"split": split.partition, "near_duplicates": None if near is None else rules.near_duplicates}
+            kept.append(DEDUPLICATED.target(recipe, content, [split, *step, *decided], partition=split.partition))
+    return kept
 
 
 def pool_targets(
-    recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: sections.PublishRecipe | None
+    recipe: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
-    """The pools of each dataset whose deduplicated rows are there, the report on them, and what is published."""
-    datasets, content = by_dataset(left), {"pools": asked.content()}
+    """Return the targets of each dataset's pools, their report, and their publication."""
+    datasets, content = by_dataset(rows), {"pools": section.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
-    goals = [*pools, POOL_REPORT.target(recipe, {}, pools)]
+    targets = [*pools, POOL_REPORT.target(recipe, {}, pools)]
     if publish is not None:
-        for name, one in zip(datasets, pools, strict=True):
-            goals.append(PUBLISHED_POOLS.target(recipe, publish.recipe_content(name), [one], partition=name))
-    return goals
+        for name, pool in zip(datasets, pools, strict=True):
+            targets.append(PUBLISHED_POOLS.target(recipe, publish.recipe_content(name), [pool], partition=name))
+    return targets
 
 
 def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
     """Group targets of splits by their dataset."""
-    found: dict[str, list[Target]] = {}
-    for one in splits:
-        found.setdefault(dataset_name(str(one.partition)), []).append(one)
-    return found
+    datasets: dict[str, list[Target]] = {}
+    for target in splits:
+        datasets.setdefault(dataset_name(str(target.partition)), []).append(target)
+    return datasets
 
 
 RAW = Kind(
     "nemotron/raw",
     split_pin.RAW_STAGE,
     input_builder(split_pin.pin_split),
-    """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+    """Files of a split with their hashes, of a hub dataset at the recipe's commit or of a local folder.
 
-    The dataset's card says which they are, else their names. Nothing is copied.""",
+    The dataset's card lists them, or else their names identify them. Nothing is copied.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=split_pin.split_folder,
     preview=preview_inputs,
@@ -209,9 +207,9 @@ INVENTORY = Kind(
     "nemotron/inventory",
     INVENTORY_STAGE,
     file_builder(_take_inventory),
-    """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
+    """Census of a split's rows: columns, types by role, tags, and the share of rows with each kind of metadata.
 
-    Of all rows, or of a sample as the recipe asks; bad rows are kept aside with their reasons. JSON, and a page.""",
+    Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
     listing=split_pin.list_rows,
@@ -219,7 +217,7 @@ INVENTORY = Kind(
 
 
 def _normalise(job: Job) -> BuildResult:
-    # The tokenizer is loaded only where it is needed.
+    # Imported here, because it loads the tokenizer.
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
@@ -230,8 +228,10 @@ def _normalise(job: Job) -> BuildResult:
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
-    inventories = [open_artifact(root / one.folder) for one in target.checked_against if one.matches_recipe(root)]
+    """Check that rows have the metadata that their inventory counted."""
+    inventories = [
+        open_artifact(root / inventory.folder) for inventory in target.checked_against if inventory.matches_recipe(root)
+    ]
     return row_checks.compare_coverage(shards, inventories)
 
 
@@ -241,7 +241,7 @@ NORMALIZED_SHARDS = Kind(
     file_builder(_normalise),
     """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
 
-    Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
+    Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
     listing=split_pin.list_rows,
@@ -268,9 +268,9 @@ PROMPTS = Kind(
     "nemotron/prompts",
     sections.PROMPTS_STAGE,
     file_builder(_gather_prompts),
-    """What the rows of a split ask, as Documents; and rows that go, with reasons.
+    """Prompts of a split's usable rows as Documents, and dropped rows with reasons.
 
-    Invalid Harmony, next to no completion, calls that don't fit their tools, texts that were there before.""",
+    Dropped are rows with invalid Harmony, a short completion, calls that do not fit their tools, or repeated text.""",
     formats=frozenset({"jsonl"}),
     rows=conversations.PromptRows,
     checks=(FILES, LEDGER),
@@ -281,7 +281,7 @@ DECONTAMINATED = Kind(
     "nemotron/decontaminated",
     DECONTAMINATION_STAGE,
     file_builder(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
-    "Prompts of a split without items of evaluation sets; of each that held one, which, how much of it, and where.",
+    "Prompts of a split without items of evaluation sets; for each dropped one the item, its share and position.",
     formats=frozenset({"jsonl"}),
     rows=conversations.DecontaminatedPrompts,
     checks=(FILES, LEDGER),
@@ -299,7 +299,7 @@ NEAR_DUPLICATES = Kind(
     "nemotron/near_duplicates",
     DEDUP_STAGE,
     file_builder(_find_near),
-    "Which prompts of a split, of a dataset or of all are alike: a decision for each, and all pairs that are near.",
+    "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
     rows=conversations.ComparedPrompts,
     checks=(FILES, LEDGER),
@@ -318,9 +318,9 @@ DEDUPLICATED = Kind(
     "nemotron/deduplicated",
     sections.DEDUPLICATED_STAGE,
     file_builder(_deduplicate),
-    """Rows of a split without those that go; near duplicates are tagged, or dropped where the recipe says so.
+    """Kept rows of a split; near duplicates are tagged, or dropped if the recipe requests it.
 
-    Each that went is kept aside with its reason.""",
+    Dropped rows are stored with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.KeptConversations,
     checks=(FILES, LEDGER),
@@ -340,7 +340,7 @@ CANDIDATE_POOLS = Kind(
     file_builder(_build_pools),
     """Rows of a dataset that are worth scoring, in a folder for each purpose; a row may be in several.
 
-    Waits for all its splits. To take a row out changes one file of each pool that has it.""",
+    Requires all splits of the dataset. Removing a row changes one file of each pool that contains it.""",
     formats=frozenset({"parquet"}),
     rows=conversations.CandidateRows,
     checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
@@ -351,25 +351,25 @@ POOL_REPORT = Kind(
     "nemotron/pool_report",
     POOL_REPORT_STAGE,
     file_builder(lambda job: report_on_pools(job.staging, job.upstream_by_name(), job.run.settings)),
-    "How large the pools of all datasets are, which rows they share, and what these are. Waits for all datasets.",
+    "Sizes, shared rows and contents of the pools of all datasets. Requires all datasets.",
     labels=(REPORT_HTML,),
     preview=preview_pools,
 )
 
 
 def _publish(job: Job) -> BuildResult:
-    [pools], asked = job.upstream, sections.PublishRecipe.from_content(job.recipe)
-    hub = job.run.require_hub("what was published") if job.run.publishes else None
-    return publish_sealed(job.staging, pools, hub, asked, replaces=job.run.replace)
+    [pools], recipe = job.upstream, sections.PublishRecipe.from_content(job.recipe)
+    hub = job.run.require_hub("the publication") if job.run.publishes else None
+    return publish_sealed(job.staging, pools, hub, recipe, replaces=job.run.replace)
 
 
 PUBLISHED_POOLS = Kind(
     "nemotron/published_pools",
     sections.PUBLISH_STAGE,
     file_builder(_publish),
-    """The pools of a dataset as a dataset of a hub, a config for each; read back from there.
+    """Pools of a dataset as a dataset of a hub, with a config for each; verified by reading them back.
 
-    The token is HF_TOKEN of whoever runs it. The same run goes on where it was cut off.""",
+    The token is the user's HF_TOKEN. An interrupted publication continues in the next run.""",
     formats=frozenset({"huggingface"}),
     preview=preview_publication,
 )
@@ -378,8 +378,8 @@ PUBLISHED_POOLS = Kind(
 def _lay_out(job: Job) -> BuildResult:
     if not job.recipe["readme"]:
         return lay_out(job.staging, job.upstream, None)
-    name, made = job.target.folder.name, [split.manifest for split in job.upstream]
-    card = CardContent(name, name, *card_splits(job.upstream), made)
+    name, manifests = job.target.folder.name, [split.manifest for split in job.upstream]
+    card = CardContent(name, name, *card_splits(job.upstream), manifests)
     return lay_out(job.staging, job.upstream, dataset_card(card))
 
 
@@ -387,7 +387,7 @@ HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,
     file_builder(_lay_out),
-    "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
+    "Normalised rows of a dataset in one folder, as on a hub, with its card. Requires all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
     rows=conversations.LayoutRows,

@@ -1,4 +1,4 @@
-"""Nemotron's second page: rows of pools → their NLL under a model → what is told of it → subsets to train on."""
+"""System Nemotron, continued: scores of pools under a model."""
 
 import contextlib
 import functools
@@ -39,39 +39,44 @@ _RAW = "nemotron/raw"
 
 
 def score_targets(
-    recipe: str, pools: Mapping[str, Target], asked: ScoringSection, subsets: SubsetsRecipe | None
+    recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """The scores of splits, the report on them, and the subsets that are chosen by them. By split (`dataset/split`)
-    come the candidate pools of its dataset, or the files of pools that lie elsewhere.
+    """Return the targets of scores, their report, and the subsets chosen by them.
+
+    Args:
+        recipe: Name of the recipe.
+        pools: By split (`dataset/split`), the candidate pools of its dataset, or raw files of pools.
+        section: Model and rules of scoring.
+        subsets: Rules of the subsets; None for no subsets.
     """
-    model = MODEL.target(recipe, asked.model.pinned_content(), external_inputs=asked.model.folder())
-    limit = LossLimit(asked.max_unknown_fraction)
+    model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
+    limit = LossLimit(section.max_unknown_fraction)
     scores = [
         NLL_SCORES.target(
-            recipe, asked.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
+            recipe, section.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
         )
         for name, rows in pools.items()
     ]
-    return [*scores, *made_of_scores(recipe, scores, subsets)]
+    return [*scores, *score_outputs(recipe, scores, subsets)]
 
 
-def made_of_scores(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
-    """The report on scores, and the subsets that are chosen by them."""
-    pools = {one.upstream[0].role: one.upstream[0] for one in scores}
+def score_outputs(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
+    """Return the targets of the report on scores and of the subsets chosen by them."""
+    pools = {score.upstream[0].role: score.upstream[0] for score in scores}
     upstream = [*scores, *pools.values()]
-    goals = [SCORE_REPORT.target(recipe, {}, upstream)]
+    targets = [SCORE_REPORT.target(recipe, {}, upstream)]
     if subsets is not None:
-        goals.append(TRAINING_SUBSETS.target(recipe, subsets.content(), upstream))
-    return goals
+        targets.append(TRAINING_SUBSETS.target(recipe, subsets.content(), upstream))
+    return targets
 
 
 MODEL = Kind(
     "nemotron/model",
     model_pin.MODEL_STAGE,
     input_builder(model_pin.pin_model),
-    """The files of the language model that scores, each by its hash: of a hub at a commit, or of a folder here.
+    """Files of the scoring model with their hashes, of a hub at a commit or of a local folder.
 
-    Nothing is copied. Weights that run code when they are loaded, and code beside them, are refused.""",
+    Nothing is copied. Weights that run code when they are loaded, and sibling code files, are refused.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
@@ -82,8 +87,8 @@ MODEL = Kind(
 def _score(job: Job) -> BuildResult:
     [pools, model], [_, pinned] = job.target.upstream, job.upstream
     recipe, run = ScoringRecipe.from_content(job.recipe["scoring"]), job.run
-    said, digest = pinned.manifest.identity.recipe, pinned.manifest.digest
-    name = f"{said['name']}@{said['revision']}" if "revision" in said else digest
+    source, digest = pinned.manifest.identity.recipe, pinned.manifest.digest
+    name = f"{source['name']}@{source['revision']}" if "revision" in source else digest
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.staging))
         selection = select_rows(files, recipe.max_rows)
@@ -101,7 +106,7 @@ def _score(job: Job) -> BuildResult:
 
 
 def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
-    """What scores would take, whose pools and model are pinned."""
+    """Return the work of scoring a target whose pools and model are pinned."""
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
         return _split_work(target, run, files, select_rows(files, max_rows))
@@ -110,14 +115,14 @@ def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
 def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
     model_pin.raise_if_unsupported(model, run, recipe)
-    pools, weights = (_files_of_hub(one, run) for one in target.upstream)
+    pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest
     return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
 
 
-def _files_of_hub(target: Target, run: Run) -> HubFileSet | None:
-    """Which files of a hub were pinned; None of what lies here."""
+def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
+    """Return the pinned files of a hub; None for local files."""
     if target.kind.name not in (_RAW, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
@@ -126,7 +131,7 @@ def _files_of_hub(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """The files of a split's pools by their names, in order, while they are read."""
+    """Yield the paths of a split's pool files by name, in order, while readable."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -137,7 +142,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 
 def _list_pools(target: Target, run: Run) -> Listing:
-    """What the first scores fetch: the model, and pools of a hub."""
+    """List the missing files of the first scores: the model, and pools of a hub."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing_bytes or {}
@@ -148,9 +153,9 @@ NLL_SCORES = Kind(
     "nemotron/nll_scores",
     SCORES_STAGE,
     file_builder(_score),
-    """How likely the model finds the completion of each row of a split, though it may be in several pools.
+    """Likelihood of each row's completion under the model, once per row even if it is in several pools.
 
-    Rows without a score say why. Some are scored again in batches of other sizes, to say how sure scores are.""",
+    Rows without a score have a reason. A sample is rescored in batches of other sizes to measure the stability.""",
     formats=frozenset({"parquet"}),
     checks=(
         FILES,
@@ -167,17 +172,17 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """The sealed scores of what is upstream, with the pools that they are of, while these are read."""
+    """Yield the scores among upstream targets with their pool files, while open."""
     with contextlib.ExitStack() as opened:
         splits = []
-        for one in (target for target in upstream if target.kind.name == NLL_SCORES.name):
-            split = str(one.recipe["split"])
-            files = opened.enter_context(_pool_files(one.upstream[0], split, run, folder))
-            artifact = open_artifact(run.root / one.folder)
+        for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):
+            split = str(target.recipe["split"])
+            files = opened.enter_context(_pool_files(target.upstream[0], split, run, folder))
+            artifact = open_artifact(run.root / target.folder)
             decisions = artifact.manifest.identity.decisions
             if lost := read_lost_text(artifact.manifest):
                 decisions = {**decisions, "model": decisions["model"] | {"lost_text": str(lost["rows"])}}
-            splits.append(ScoredSplit(str(one.partition), artifact.path(SCORES_FILE), files, decisions))
+            splits.append(ScoredSplit(str(target.partition), artifact.path(SCORES_FILE), files, decisions))
         yield splits
 
 
@@ -190,7 +195,7 @@ SCORE_REPORT = Kind(
     "nemotron/score_report",
     SCORE_REPORT_STAGE,
     file_builder(_report),
-    "How the scores of all splits are spread, by domain, correctness and length. Waits for all splits.",
+    "Distribution of the scores of all splits by domain, correctness and length. Requires all splits.",
     labels=(REPORT_HTML,),
     preview=preview_scores,
 )
@@ -207,9 +212,9 @@ TRAINING_SUBSETS = Kind(
     "nemotron/training_subsets",
     SUBSETS_STAGE,
     file_builder(_choose),
-    """Rows of all splits to train on, in a folder for each rule of the recipe; as tokens with a loss mask too.
+    """Training rows of all splits in a folder for each rule of the recipe, also as tokens with a loss mask.
 
-    Each row keeps its score, its percentile and the rule that chose it. Waits for all splits.""",
+    Each row has its score, its percentile and the rule that chose it. Requires all splits.""",
     formats=frozenset({"parquet"}),
     rows=SubsetRows,
     checks=(FILES, LEDGER),

@@ -129,11 +129,11 @@ def test_the_assets_come_to_the_same_by_partition(made: Path, tmp_path: Path) ->
     [
         (
             lambda recipe: recipe.update(deduplicate=None),
-            "`decontamination` decides which rows stay; add `deduplicate`, `{}` is enough",
+            "`decontamination` needs deduplicated rows; add `deduplicate`, `{}` is enough",
         ),
         (
             lambda recipe: recipe["decontamination"].update(action="cut", cut={}),
-            "a row goes as a whole, nothing is cut out of it; write `drop`, without the section `cut`",
+            "rows can only be dropped as a whole, got `cut`; write `drop`, without the section `cut`",
         ),
         (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "there is no folder"),
     ],

@@ -51,7 +51,7 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     checks = {one.check_name: one for one in first.get_asset_check_evaluations()}
     assert all(check.passed for check in checks.values())
     assert checks["texts_parse"].description == f"{science[0]}: 3 texts"
-    assert checks["tokens_round_trip"].description == f"{science[0]}: looked at 1 of 3 rows"
+    assert checks["tokens_round_trip"].description == f"{science[0]}: checked 1 of 3 rows"
     assert waiting.success and not has_materialized(waiting)
     built = [target for target in recipe.targets() if "nemotron-science-v1" in (target.partition or "")]
     assert len(built) == 2 * len(steps) + 2

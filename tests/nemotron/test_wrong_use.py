@@ -115,7 +115,7 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: P
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [
-        ("subsets: {}\nscan: {}\n", "`subsets` are chosen by scores; add `scoring`"),
+        ("subsets: {}\nscan: {}\n", "`subsets` needs scores; add `scoring`"),
         ("scoring:\n  model: {path: model}\n  treads: 2\n", "unknown key `scoring.treads`; did you mean `threads`?"),
         ("scoring: {}\n", "`scoring.model` is missing; add it"),
     ],
@@ -189,8 +189,8 @@ def test_efforts_that_a_recipe_does_not_say_are_told_once_before_it_is_built(
     silent = corpusmill("plan", "mine", "--data", tmp_path).stderr
 
     line = (
-        "my-rows: `reasoning_effort` doesn't say that of low, high: rows rendered there say medium; "
-        "by their names it would be low: low, high: high\n"
+        "my-rows: `reasoning_effort` lacks low, high: their rendered rows have effort medium; "
+        "their names suggest low: low, high: high\n"
     )
     assert [stderr.count(line) for stderr in (*told, silent)] == [1, 1, 0]
 

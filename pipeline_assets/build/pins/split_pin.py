@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.compression import detect_codec
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
-from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, files_of_split, find_splits
+from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -67,11 +67,11 @@ class SplitFolder(InputFolder):
 
         Raises:
             UsageError: The folder or the split does not exist.
-            InputError: From `files_of_split`.
+            InputError: From `find_split`.
 
         """
         paths, card = _scan_folder(self.path)
-        return files_of_split(paths, card, self.split, self.patterns, str(self.path))
+        return find_split(paths, card, self.split, self.patterns, str(self.path))
 
 
 def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
@@ -101,7 +101,7 @@ def pin_split(target: Target, run: Run) -> BuildResult:
 
     Raises:
         UsageError: No revision is pinned yet, or the folder or split does not exist (names the nearest split).
-        InputError: From the hub or `files_of_split`, or a file is unreadable or changes during the build.
+        InputError: From the hub or `find_split`, or a file is unreadable or changes during the build.
 
     """
     if target.external_inputs is None:
@@ -118,7 +118,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
     raw_pin.raise_if_unpinned(dataset, revision, target.name.partition("/")[0], hub)
     card = "" if split in patterns else read_card(hub, dataset, revision)
-    chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
+    chosen = find_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
     return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 

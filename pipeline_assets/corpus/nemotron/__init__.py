@@ -1,1 +1,1 @@
-"""Nemotron: which rows the datasets have, what they hold, and raw rows → conversations as text."""
+"""Nemotron datasets: source rows, Harmony conversations, deduplication and pools."""

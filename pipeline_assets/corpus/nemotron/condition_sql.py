@@ -1,8 +1,8 @@
-"""Conditions on one row: SQL that sqlglot parses, as expressions of polars.
+"""SQL conditions on a single row, evaluated as expressions of polars.
 
-SQL of polars can read files, addresses, other rows and the clock. So polars never reads the text of a recipe: an
-expression is made of the columns, operators and functions that are listed here, and of nothing else. None of them makes
-a longer text.
+sqlglot parses the SQL. SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the
+text of a recipe: an expression consists only of the columns, operators and functions listed below. None of them
+produces a longer text.
 """
 
 import difflib
@@ -23,10 +23,10 @@ _MAX_DEPTH = 12  # sqlglot needs up to 24 Python frames a level, of 1,000
 _MAX_LITERAL = 1_000  # characters of a text
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
 _CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
-_CLOCK_USED = "it asks the clock, and rows would be others tomorrow"
+_CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
 _TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
-NOT_OF_ONE_ROW = "it isn't about one row: write it over the columns of a row alone"
-# By sqlglot's names of nodes.
+NOT_OF_ONE_ROW = "the condition must use the columns of a single row"
+# By names of sqlglot nodes.
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Div": operator.truediv,
@@ -39,14 +39,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "NEQ": operator.ne,
     "Sub": operator.sub,
 }
-# How a quoted pattern becomes a regular expression.
+# Conversions of a quoted pattern to a regular expression.
 _PATTERNS: dict[str, Callable[[str], str]] = {
     "ILike": lambda pattern: f"(?i){_like(pattern)}",
     "Like": lambda pattern: _like(pattern),
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
-# SQL dialects group these differently where one is an operand of another operator than AND, OR and NOT.
+# SQL dialects group these differently as operands of operators other than AND, OR and NOT.
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
@@ -55,7 +55,7 @@ _PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", 
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """Return what a call of a function does, by name."""
+    """Return the expression builders of functions, by name."""
     import polars as pl
 
     return {
@@ -80,10 +80,12 @@ def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
     """Return the expression of a condition.
 
     Args:
-        row: a row with the columns that the condition may use; types are checked on it.
+        condition: SQL expression.
+        row: Row with the columns that the condition may use; types are checked on it.
+
     Raises:
-        ValueError: the condition can't be parsed, is too large, uses anything that isn't listed here, or is no truth.
-        PolarsError: types can't be compared, or a pattern can't be read.
+        ValueError: The condition cannot be parsed, is too large, uses anything not listed here, or is not boolean.
+        PolarsError: Types cannot be compared, or a pattern cannot be read.
     """
     from sqlglot import exp
 
@@ -105,13 +107,13 @@ def _parse(condition: str) -> "exp.Expr":
     except errors.ParseError as error:
         fault = error.errors[0] if error.errors else {}
         place = f" near {fault['highlight']!r:.60}" if fault.get("highlight") else ""
-        raise ValueError(f"it can't be asked ({fault.get('description') or 'no expression'}{place})") from None
+        raise ValueError(f"the condition is invalid ({fault.get('description') or 'no expression'}{place})") from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except errors.TokenError:
-        raise ValueError("it can't be asked (a quote or comment is not closed)") from None
+        raise ValueError("the condition is invalid (a quote or comment is not closed)") from None
     if len(trees) != 1 or trees[0] is None:
-        raise ValueError("it can't be asked (write one expression)")
+        raise ValueError("the condition is invalid (write one expression)")
     return trees[0]
 
 
@@ -124,8 +126,13 @@ def _dialect() -> "Dialect":
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser
 
-    words = {"ANY": PostgresParser.NO_PAREN_FUNCTION_PARSERS["ANY"]}
-    parser = {"FUNCTIONS": {}, "FUNCTION_PARSERS": {}, "NO_PAREN_FUNCTION_PARSERS": words, "STATEMENT_PARSERS": {}}
+    prefix_parsers = {"ANY": PostgresParser.NO_PAREN_FUNCTION_PARSERS["ANY"]}
+    parser = {
+        "FUNCTIONS": {},
+        "FUNCTION_PARSERS": {},
+        "NO_PAREN_FUNCTION_PARSERS": prefix_parsers,
+        "STATEMENT_PARSERS": {},
+    }
     tokenizer = {"IDENTIFIERS": ['"', "`"], "COMMANDS": set()}
     members = {
         "Tokenizer": type("Tokenizer", (Postgres.Tokenizer,), tokenizer),
@@ -146,11 +153,11 @@ def _limit_depth(tokens: Iterable[str]) -> None:
 
 
 def _truth(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
-    """Return the expression of a node that is true or false."""
+    """Return the expression of a boolean node."""
     expression: pl.Expr = _expression(node, row, depth + 1)
     kind = row.select(expression.alias("holds")).schema["holds"]
     if str(kind) != "Boolean":
-        raise ValueError(f"it is no condition, but a value of type {kind}")
+        raise ValueError(f"the condition must be boolean, got a value of type {kind}")
     return expression
 
 
@@ -188,9 +195,9 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
         case exp.Neg():
             return -read(node.this)
         case exp.Is(expression=exp.Null()):
-            found = read(node.this).is_null()
+            expression = read(node.this).is_null()
         case exp.Is(expression=exp.Boolean()):  # never null, as in SQL
-            found = (truth(node.this) == pl.lit(node.expression.this)).fill_null(False)
+            expression = (truth(node.this) == pl.lit(node.expression.this)).fill_null(False)
         case exp.EQ(expression=exp.Any()):
             return read(node.expression.this).list.contains(read(node.this))
         case exp.Between():
@@ -203,26 +210,28 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
             return _call(node, [read(argument) for argument in node.expressions])
         case _ if kind in _PATTERNS:
             if not node.expression.is_string:
-                raise ValueError("it can't be asked (a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes)")
-            found = read(node.this).str.contains(_PATTERNS[kind](_text(node.expression)))
+                raise ValueError(
+                    "the condition is invalid (a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes)"
+                )
+            expression = read(node.this).str.contains(_PATTERNS[kind](_text(node.expression)))
         case _ if kind in _OPERATORS:
             return _OPERATORS[kind](read(node.this), read(node.expression))
         case _:
             raise _not_supported(node)
-    return ~found if node.args.get("negate") else found
+    return ~expression if node.args.get("negate") else expression
 
 
 def _check_form(node: "exp.Expr") -> None:
-    """Raise ValueError for parts that are not supported, and for operands that need parentheses."""
+    """Raise ValueError for unsupported parts, and for operands that need parentheses."""
     from sqlglot import exp
 
     if isinstance(node, exp.Alias):
-        raise ValueError("it can't be asked (CAST and AS are not supported; see docs/nemotron.md)")
+        raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
     if unsupported := {part for part, value in node.args.items() if value not in (None, False, [])} - _PARTS:
         raise _not_supported(node, min(unsupported))
     kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}
     if kind != "Not" and kind in _COMPARISONS | _ARITHMETIC and operands & _COMPARISONS:
-        raise ValueError("it can't be asked (put parentheses around each operand that has an operator of its own)")
+        raise ValueError("the condition is invalid (put parentheses around each operand that has its own operator)")
 
 
 def _column(node: "exp.Column", columns: Collection[str]) -> "pl.Expr":
@@ -232,7 +241,7 @@ def _column(node: "exp.Column", columns: Collection[str]) -> "pl.Expr":
     if name.upper() in _CLOCK:
         raise ValueError(_CLOCK_USED)
     if name not in columns:
-        raise ValueError(f"there is no column {name[:60]}{_nearest(name, columns, 'columns')}")
+        raise ValueError(f"unknown column {name[:60]}{_nearest(name, columns, 'columns')}")
     return pl.col(name)
 
 
@@ -247,8 +256,8 @@ def _number(node: "exp.Expr") -> int | float:
 
 
 def _like(pattern: str) -> str:
-    """Return the regular expression of a pattern of LIKE."""
-    return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(one, re.escape(one)) for one in pattern)}$"
+    """Return the regular expression of a LIKE pattern."""
+    return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 
 def _call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
@@ -260,11 +269,11 @@ def _call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(NOT_OF_ONE_ROW)
     if name not in known:
-        raise ValueError(f"it can't be asked (no function {name[:60]}{_nearest(name, known, 'functions')})")
+        raise ValueError(f"the condition is invalid (unknown function {name[:60]}{_nearest(name, known, 'functions')})")
     try:
         return known[name](*arguments)
     except TypeError:
-        raise ValueError(f"it can't be asked ({name} has another number of arguments)") from None
+        raise ValueError(f"the condition is invalid (wrong number of arguments for {name})") from None
 
 
 def _nearest(name: str, known: Collection[str], what: str) -> str:
@@ -278,4 +287,4 @@ def _not_supported(node: "exp.Expr", part: str = "") -> ValueError:
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
         return ValueError(NOT_OF_ONE_ROW)
     name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {part}" if part else "")
-    return ValueError(f"it can't be asked ({name} is not supported; see docs/nemotron.md)")
+    return ValueError(f"the condition is invalid ({name} is not supported; see docs/nemotron.md)")

@@ -1,9 +1,4 @@
-"""A raw row → its messages and its Harmony text, rendered or as it came.
-
-Rows of Lean proofs have a formal statement in place of a conversation where no proof attempt is there. The source is
-the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty; `formal_statement` is
-null for some rows.
-"""
+"""Text of a source row: rendered from its messages, or its own Harmony text."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +35,7 @@ from pipeline_assets.corpus.nemotron.stalled_calls import read_log
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
 
 _SYSTEM_ROLES = ("system", "developer")
-_SPEAKERS = ("user", "assistant")  # a system prompt may be none, and a tool may find nothing
+_SPEAKERS = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
 _READ_KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
@@ -51,14 +46,13 @@ _READ_KEYS = {
 
 
 class _Reader:
-    """Reads the messages of one row in their order, as a reply depends on the calls before it.
+    """Reader of one row's messages, in order because replies depend on earlier calls.
 
     Attributes:
-        calls: those of the row.
-        counts: `replies_matched_by_…` (see `MatchedBy`), and `message_fields_unread`: keys with a value that has no
-            place in Harmony; by name `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that
-            are no text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags, and
-            `think_tags/unpaired`.
+        calls: Calls of the row.
+        counts: `replies_matched_by_…` (see `MatchedBy`). `message_fields_unread`: keys with a value that Harmony cannot
+            express; by name as `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that are not
+            text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`.
     """
 
     def __init__(self, settings: RowsRecipe) -> None:
@@ -69,33 +63,32 @@ class _Reader:
         self.counts: Counter[str] = Counter()
 
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
-        """The messages of a row, to be rendered.
+        """Return the messages of a row for rendering.
 
-        A first system message is the developer's instructions, together with the row's tools; later ones are developer
-        messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
-        the final channel; what is said before calls, in one message with them, is on the commentary channel, as the
-        calls are. Parts that are all text are joined, other content that is no text becomes JSON (`read_text`). Every
-        text is kept as it is, blanks included, and so is the text `""`; but blank reasoning is no message. `<think>`
-        blocks are treated as the settings say (`ThinkTags`). A user or an assistant without content, absent or null,
-        and without calls said nothing that could be rendered.
+        A first system message becomes the developer's instructions, together with the row's tools; later ones become
+        developer messages in place. Reasoning becomes a message on the analysis channel, before the text or calls that
+        follow from it. An answer is on the final channel. Text before calls in the same message is on the commentary
+        channel, like the calls. Parts that are all text are joined; other content becomes JSON (`read_text`). Every
+        text is unchanged, blanks included, and `""` is a text; blank reasoning is not a message. `<think>` blocks are
+        treated according to the settings (`ThinkTags`). A user or assistant message with absent or null content and
+        without calls cannot be rendered.
 
         Raises:
-            RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets
-                have.
-            Refusal: the tools can't be rendered.
+            RowFault: Messages are missing (and, for a proof, the statement too), or a message has an unknown form.
+            Refusal: The tools cannot be rendered.
         """
-        given = row.get("messages")
-        if not has_value(given):
+        raw_messages = row.get("messages")
+        if not has_value(raw_messages):
             if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
                 raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
             return [*_prompt(None, tools, self._settings), *formalisation(row)]
-        if not isinstance(given, list):
-            raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
-        first = given[0]
+        if not isinstance(raw_messages, list):
+            raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(raw_messages).__name__}")
+        first = raw_messages[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
         messages = _prompt(instructions or None, tools, self._settings)
-        for number, message in enumerate(given):
+        for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
             role = message.get("role")
@@ -112,7 +105,7 @@ class _Reader:
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
                 if has_value(message.get("tool_calls")):
-                    self.calls.expect(_replies(given, number + 1))
+                    self.calls.expect(_replies(raw_messages, number + 1))
         return messages
 
     def _messages(self, role: JsonValue, message: Row) -> list[Message]:
@@ -160,7 +153,10 @@ class _Reader:
         ], parts[-1][1]
 
     def _content(self, message: Row) -> str:
-        """The content as text: none of null, nor of an empty list of parts, unless that is what a tool found."""
+        """Return content as text.
+
+        Null becomes `""`, and so does an empty list unless it is the result of a tool.
+        """
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -169,10 +165,10 @@ class _Reader:
         return text
 
 
-def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
-    """The messages of tools from there on, before the next calls."""
-    for place in range(start, len(given)):
-        message = given[place]
+def _replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
+    """Yield the tool messages from a message number up to the next calls."""
+    for number in range(start, len(raw_messages)):
+        message = raw_messages[number]
         if not isinstance(message, dict) or has_value(message.get("tool_calls")):
             return
         if message.get("role") == "tool":
@@ -180,23 +176,24 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
 
 
 def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
-    """Return what opens a conversation: the settings' system message, and the row's instructions and tools."""
+    """Return the settings' system message and the row's instructions and tools."""
     namespaces = () if tools is None else (tools.namespace,)
-    is_said = instructions is not None or tools is not None
-    return prompt_messages(settings.system_content, DeveloperContent(instructions, namespaces) if is_said else None)
+    has_developer = instructions is not None or tools is not None
+    developer = DeveloperContent(instructions, namespaces) if has_developer else None
+    return prompt_messages(settings.system_content, developer)
 
 
 class RowText(NamedTuple):
-    """The text of a row.
+    """Text of a row.
 
     Attributes:
-        parsed: the text and its messages; none if it is no Harmony.
-        messages: those that the row gives, before any is dropped.
-        template: None if the text is no Harmony.
-        came_as_text: the row had it.
-        counts: `analysis_given`, `analysis_rendered`, and what `_Reader` counts.
-        refusal: why the text is no Harmony.
-        stalled_calls: see `CallLog.count_stalled`.
+        parsed: Text and its messages; without messages if it is not valid Harmony.
+        messages: All messages of the row, also if rendering drops them.
+        template: Template of the text; None if it is not valid Harmony.
+        came_as_text: True if the row contains the text itself.
+        counts: `analysis_given`, `analysis_rendered`, and the counts of `_Reader`.
+        refusal: Reason why the text is not valid Harmony.
+        stalled_calls: Number of stalled calls (`CallLog.count_stalled`).
     """
 
     parsed: ParsedText
@@ -209,18 +206,19 @@ class RowText(NamedTuple):
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
-    """The text that a row has in the column `text`, unchanged but for a line end behind it; else its messages,
-    rendered.
+    """Return the text of a row: its column `text`, or else its rendered messages.
+
+    A line end behind the column's text is removed; the text is otherwise unchanged.
 
     Raises:
-        RowFault: see `_Reader.read`; or the column is no text.
-        Refusal: the messages can't be rendered; or no UTF-8 has the row's own text.
+        RowFault: The messages cannot be read (`_Reader.read`), or the column `text` is not a string.
+        Refusal: The messages cannot be rendered, or the row's own text is not encodable as UTF-8.
     """
-    given = row.get("text")
-    if has_value(given):
-        if not isinstance(given, str):
-            raise RowFault(RowReason.WRONG_TYPE, f"text is {type(given).__name__}")
-        return _given_text(given)
+    text = row.get("text")
+    if has_value(text):
+        if not isinstance(text, str):
+            raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
+        return _read_harmony_text(text)
     reader = _Reader(settings)
     messages = reader.read(row, tools, domain)
     parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
@@ -233,8 +231,8 @@ def _count_analysis(messages: Sequence[Message]) -> int:
     return [message.channel for message in messages].count("analysis")
 
 
-def _given_text(text: str) -> RowText:
-    if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is in no message
+def _read_harmony_text(text: str) -> RowText:
+    if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
         text = text.rstrip("\r\n")
     try:
         parsed = parse_harmony(text)

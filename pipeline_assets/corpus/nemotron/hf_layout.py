@@ -1,4 +1,11 @@
-"""Layout of a hub dataset."""
+"""Stage `nemotron_hf_layout`: a dataset's normalised rows as a hub folder.
+
+    data/<split>-00000-of-0000N.parquet   rows of every split
+    <split>__tools_catalog.json           tool lists of the split
+    README.md                             the dataset's card, if requested
+
+Nothing is copied: the files are links to those of the splits. Rejects and dropped rows are not included.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,24 +23,24 @@ HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)
 _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
-def lay_out(building: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """The folder above.
+def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
+    """Link the files of all splits into one folder.
 
     Args:
-        splits: their normalised rows.
-        card: what README.md is to say; None for no such file.
+        staging: Staging directory.
+        splits: Normalised rows of the splits.
+        card: Content of README.md; None to omit it.
     """
-    files = [file for split in splits for file in _linked_files(split, building)]
-    labels = [] if card is None else [write_text(building, CARD, card)]  # it has sizes as stored, which are no content
-    of_splits = [split.manifest.identity.counts for split in splits]
-    counts = {name: sum(counts[name] for counts in of_splits) for name in _SUMS}
+    files = [file for split in splits for file in _linked_files(split, staging)]
+    labels = [] if card is None else [write_text(staging, CARD, card)]  # a label: it states stored sizes
+    counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 
 
-def _linked_files(split: Artifact, building: StagingDir) -> Iterator[OutputFile]:
+def _linked_files(split: Artifact, staging: StagingDir) -> Iterator[OutputFile]:
     stored_at = {file.path: file for file in split.manifest.storage}
     for content in split.manifest.identity.files:
         if content.path not in (REJECTS_FILE, DROPPED_FILE):
             stored = stored_at[content.path]
-            durable.link(split.path(content.path), building.path(content.path))
+            durable.link(split.path(content.path), staging.path(content.path))
             yield OutputFile(content.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)

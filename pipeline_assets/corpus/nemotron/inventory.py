@@ -1,6 +1,6 @@
-"""What the rows of a split have: the stage `nemotron_inventory`.
+"""Stage `nemotron_inventory`: census of a split's rows.
 
-All rows are counted, or a sample: told as JSON for later steps, and as one page of Markdown for people.
+All rows or a sample are counted. The result is JSON for later steps, and a page of Markdown for people.
 """
 
 import json
@@ -29,17 +29,17 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir,
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
-_MOST_TAGS = 8
+_MAX_TAGS = 8
 _SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
-_OF_ROLES = ("keys", "calls", "arguments", "types")  # of messages of a role, their calls, and arguments of these
+_ROLE_PARTS = ("keys", "calls", "arguments", "types")  # of messages of a role, their calls and arguments
 
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
-    """A table of shares, one of sizes, the tags of a split, and what was left unread or couldn't be read."""
+    """Render coverage, sizes, tags and notes on unread rows as Markdown."""
     split = cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
-    shown = [_SHORT.get(name, name.replace("_", " ")) for name in names]
+    headings = [_SHORT.get(name, name.replace("_", " ")) for name in names]
     shares = [_percent(coverage[name]["share"]) for name in names]
     size = [
         split,
@@ -61,9 +61,9 @@ def coverage_markdown(inventory: Mapping[str, Any]) -> str:
         notes.append(f"- {split}: {reasons}; see its rejects.")
     lines = [
         *("# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""),
-        *markdown_table(["split", "rows read", *shown], [[split, f"{inventory['rows_counted']:,}", *shares]]),
+        *markdown_table(["split", "rows read", *headings], [[split, f"{inventory['rows_counted']:,}", *shares]]),
         *("", "| column of this table | there is |", "| --- | --- |"),
-        *(f"| {column} | {COVERAGE[name]} |" for column, name in zip(shown, names, strict=True)),
+        *(f"| {column} | {COVERAGE[name]} |" for column, name in zip(headings, names, strict=True)),
         *("", "## Files and rows", ""),
         *markdown_table(_SIZES, [size]),
         *("", "## Tags", ""),
@@ -75,12 +75,12 @@ def coverage_markdown(inventory: Mapping[str, Any]) -> str:
 
 def _most_frequent(values: Mapping[str, int]) -> str:
     most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
-    return shown + (f", and {len(most) - _MOST_TAGS:,} more" if len(most) > _MOST_TAGS else "")
+    listed = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MAX_TAGS])
+    return listed + (f", and {len(most) - _MAX_TAGS:,} more" if len(most) > _MAX_TAGS else "")
 
 
 def _percent(fraction: str) -> str:
-    """A decimal string of four places as a percentage; `–` where there was no row."""
+    """Format a decimal string of four places as a percentage; `–` without rows."""
     if not fraction:
         return "–"
     whole, _, places = fraction.partition(".")
@@ -96,35 +96,38 @@ _REJECTS = f"{WORK}/rejects"
 
 
 def take_inventory(
-    building: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
+    staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
-    """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
+    """Build `inventory.json`, `metadata_coverage.md` and the rejects.
 
     Args:
-        files: of the split, in order.
-        max_rows: of the sample, see `plan_sample`; None reads all.
+        staging: Staging directory.
+        files: Files of the split, in order.
+        pin: Identity of the manifest that lists the files.
+        max_rows: Size of the sample (`plan_sample`); None for all rows.
+        settings: Run settings.
+
     Raises:
-        InputError: a file can't be read, or isn't what its name says; or a sample met no row, and the files aren't
-            empty.
+        InputError: A file cannot be read, its content does not match its name, or a sample of non-empty files is empty.
     """
     shards = (
         source_rows.plan_shards(files, source_rows.SHARD_BYTES)
         if max_rows is None
         else source_rows.plan_sample(files, max_rows)
     )
-    settings = limit_workers(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    receipts = list(run_stage(_STAGE, take_census, shards, building, settings))
+    settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
+    receipts = list(run_stage(_STAGE, take_census, shards, staging, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
-        raise source_rows.empty_sample(max_rows, building.target)
+        raise source_rows.empty_sample_error(max_rows, staging.target)
     tally: Tally = {}
     for receipt in receipts:
         add(tally, receipt.notes["tally"])
     inventory = _inventory(files, pin, max_rows, counts, tally)
-    rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
+    rejects = gather_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
-        write_text(building, INVENTORY_JSON, _as_json(inventory)),
-        write_text(building, COVERAGE_MD, coverage_markdown(inventory)),
+        write_text(staging, INVENTORY_JSON, _as_json(inventory)),
+        write_text(staging, COVERAGE_MD, coverage_markdown(inventory)),
         rejects,
     ]
     ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
@@ -136,12 +139,15 @@ def take_inventory(
 
 
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
-    """One shard, counted; its tally is a note of the receipt, its rejects are a file.
+    """Count the rows of a shard; return the tally as a note, the rejects as a file.
 
     Args:
-        window: has no part in this: rows aren't known before they are read.
+        shard: Shard of the split.
+        window: Unused, because rows are unknown before they are read.
+        folder: View of the staging directory.
+
     Raises:
-        InputError: from `read_shard`.
+        InputError: A file cannot be read (`read_shard`).
     """
     census, rejects = RowCensus(), []
     parquet = parquet_files(shard.pieces)
@@ -152,14 +158,17 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
             census.add(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
-    kept = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
-    return Receipt([kept], counts, {"tally": census.tally()})
+    reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
+    return Receipt([reject_file], counts, {"tally": census.tally()})
 
 
 def _inventory(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """What `inventory.json` says; shares are decimal strings, of the rows that could be read."""
+    """Return the content of `inventory.json`.
+
+    Shares are decimal strings, relative to the readable rows.
+    """
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -168,7 +177,7 @@ def _inventory(
             metadata = read_local_footer(file)
             schema = {field.name: str(field.type) for field in metadata.schema.to_arrow_schema()}
             footers.append({"path": file.name, "rows": metadata.num_rows, "schema": schema})
-    all_rows = read if max_rows is None else None  # a sample of lines doesn't tell
+    all_rows = read if max_rows is None else None  # unknown for a sample of lines
     if len(footers) == len(files):
         all_rows = sum(footer["rows"] for footer in footers)
     columns, messages, coverage, tags = (tally.get(part, {}) for part in ("columns", "messages", "coverage", "tags"))
@@ -189,7 +198,7 @@ def _inventory(
         "optional_columns": sorted(name for name, types in columns.items() if _present(types) < rows),
         "metadata": _columns(tally.get("metadata", {}), rows),
         "messages": {
-            role: {part: _sorted(messages[role][part]) for part in _OF_ROLES if part in messages[role]}
+            role: {part: _sorted(messages[role][part]) for part in _ROLE_PARTS if part in messages[role]}
             for role in sorted(messages)
         },
         "coverage": {
@@ -201,7 +210,7 @@ def _inventory(
 
 
 def _columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """The types of columns, and the share of rows that have them."""
+    """Return the types of columns, and the share of rows that have them."""
     return {
         name: {"types": _sorted(types), "share": _share(_present(types), rows)}
         for name, types in sorted(columns.items())
@@ -209,7 +218,10 @@ def _columns(columns: Tally, rows: int) -> dict[str, Any]:
 
 
 def _share(part: int, whole: int) -> str:
-    """A part of the whole as a decimal string of four places, rounded half up; empty where the whole is nothing."""
+    """Return a fraction as a decimal string.
+
+    Four places, rounded half up; empty if the whole is 0.
+    """
     if not whole:
         return ""
     ten_thousandths = (2 * 10_000 * part + whole) // (2 * whole)
@@ -221,27 +233,27 @@ def _present(types: Mapping[str, int]) -> int:
 
 
 def _sorted(tally: Tally) -> Tally:
-    """The tally with its names in order, at any depth."""
+    """Sort the names of a tally, at any depth."""
     return {name: _sorted(value) if isinstance(value, dict) else value for name, value in sorted(tally.items())}
 
 
-def write_text(building: StagingDir, name: str, text: str) -> OutputFile:
-    """A file of lines in the building folder, durable."""
+def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
+    """Write a text file to the staging directory, durably."""
     data = text.encode("utf-8")
-    with durable.DurableFile(building.path(name)) as file:
+    with durable.DurableFile(staging.path(name)) as file:
         file.write(data)
     return OutputFile.plain(name, text.count("\n"), file)
 
 
 def _as_json(inventory: Mapping[str, Any]) -> str:
-    """Dataset → `splits` → split → its counts and columns."""
-    of_split = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
-    datasets = {inventory["dataset"]: {"splits": {inventory["split"]: of_split}}}
+    """Encode an inventory as dataset, `splits`, split, then its counts and columns."""
+    content = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
+    datasets = {inventory["dataset"]: {"splits": {inventory["split"]: content}}}
     return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
-    """What the inventory of a split says, with its `dataset` and `split`."""
-    [(dataset, of_dataset)] = INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
-    [(split, said)] = of_dataset["splits"].items()
-    return {"dataset": dataset, "split": split, **said}
+    """Read the inventory of a split, with its `dataset` and `split`."""
+    [(dataset, splits)] = INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
+    [(split, content)] = splits["splits"].items()
+    return {"dataset": dataset, "split": split, **content}

@@ -1,4 +1,4 @@
-"""The text of a message's content and reasoning.
+"""Text of a message's content and reasoning.
 
 A list of text parts is joined, a list with a media part makes the row a reject, and any other value becomes JSON.
 """
@@ -47,8 +47,9 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a content or reasoning.
 
     Args:
-        role: of the message; entries of a tool's result that have a type `file` or `image` of their own are no media.
-        counts: counts `messages_as_json`, and keys of text parts that are not read.
+        value: Content as JSON.
+        role: Role of the message. Entries of a tool's result that have their own type `file` or `image` are not media.
+        counts: Receives `messages_as_json`, and keys of text parts that are not read.
 
     Raises:
         RowFault: `malformed_message`: a list, or a list inside it, has a media part.
@@ -97,14 +98,14 @@ def _medium(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check for what a medium has and an entry of a tool's result has not."""
+    """Check for a payload, which media have and entries of a tool's result lack."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
     """Return the reasoning of an assistant message; None if missing or blank.
 
-    A true or false under such a key is a switch, and counted as a key that is not read.
+    A boolean under such a key is a switch, and counted as an unread key.
 
     Raises:
         RowFault: `malformed_message`: two keys have different text, or one has a media part.
@@ -151,7 +152,9 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
     A text of the assistant whose tags do not pair up also counts as unpaired.
 
     Args:
-        owner: the role, or `analysis` for reasoning.
+        owner: Role, or `analysis` for reasoning.
+        text: Content or reasoning.
+        counts: Counter to update.
     """
     has_tags = "<think>" in text or "</think>" in text
     if has_tags:

@@ -1,7 +1,4 @@
-"""Raw rows → normalised rows: a block of rows, and the stage `normalise` over a shard of a split.
-
-Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
-"""
+"""Normalisation of a block of source rows into one schema."""
 
 import hashlib
 import logging
@@ -43,14 +40,14 @@ class NormalisedRows:
     """Kept, rejected and dropped rows of a block.
 
     Attributes:
-        batch: kept rows, `SCHEMA`, in input order. Ids are not numbered yet.
-        rejects: unusable rows, in input order.
-        dropped: rows that the settings drop, in input order.
+        batch: Kept rows, `SCHEMA`, in input order. Ids are not numbered yet.
+        rejects: Unusable rows, in input order.
+        dropped: Rows that the settings drop, in input order.
         counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given`,
-            `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`,
-            and `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or
-            dropped. Counts of blocks add up.
-        tools: canonical JSON of the tool lists that kept rows declare, by id.
+            `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`, and
+            `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped.
+            Counts of blocks add up.
+        tools: Canonical JSON of the tool lists that kept rows declare, by id.
     """
 
     batch: pa.RecordBatch
@@ -61,7 +58,7 @@ class NormalisedRows:
 
 
 class _Draft(NamedTuple):
-    """A row before its text is encoded."""
+    """Row before its text is encoded."""
 
     number: int
     id: str
@@ -80,9 +77,12 @@ def normalise_rows(
     """Normalise the rows of a block, each independently of the others.
 
     Args:
-        rows: (place in the file, JSON row or the reason why it is unreadable). The caller bounds the bytes of a block:
-            all its texts are in memory together, and one column holds at most 2 GiB.
-        are_shallow: whether the reader knows that no value is nested deeper than `MAX_NESTING`.
+        rows: Pairs of position in the file and JSON row, or the reason why it is unreadable. The caller bounds the
+            bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB.
+        settings: Recipe of the rows.
+        origin: Dataset, split and file of the rows.
+        encoder: Encoder of o200k Harmony.
+        are_shallow: True if the reader knows that no value is nested deeper than `MAX_NESTING`.
     """
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encoded(drafts, origin, encoder)
@@ -138,31 +138,31 @@ def _dropped_by(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
 
 def _draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
     tools = declared_tools(row)
-    # The tools were looked at, once for many rows.
+    # The depth of the tools was checked by `declared_tools`, once for many rows.
     if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
-    its_id = row_id(row, origin.dataset, origin.split)
-    for column in (its_id, *metadata.values()):
+    identifier = row_id(row, origin.dataset, origin.split)
+    for column in (identifier, *metadata.values()):
         for value in column if isinstance(column, list) else (column,):
             if type(value) is str and not value.isascii():
-                value.encode("utf-8")  # raises what `_drafts` makes a reject
-    return _Draft(number, its_id, text, tools, metadata)
+                value.encode("utf-8")  # raises UnicodeEncodeError, which `_drafts` turns into a reject
+    return _Draft(number, identifier, text, tools, metadata)
 
 
 def _encoded(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
     """Return encoded drafts with their token ids, and rejects that cannot be encoded."""
-    left, rejects = list(drafts), list[Reject]()
+    remaining, rejects = list(drafts), list[Reject]()
     while True:
         try:
-            return left, encode_harmony([draft.text.parsed for draft in left], encoder), rejects
+            return remaining, encode_harmony([draft.text.parsed for draft in remaining], encoder), rejects
         except Refusal as refusal:
             if refusal.message is None:
                 raise
-            draft = left.pop(refusal.message)
+            draft = remaining.pop(refusal.message)
             rejects.append(_reject(origin, draft.number, refusal))
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
 
@@ -176,7 +176,7 @@ def _batch(
     drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
 ) -> pa.RecordBatch:
     loss = settings.loss_mode
-    alike = {
+    constants = {
         "dataset": origin.dataset,
         "subset": origin.subset,
         "split": origin.split,
@@ -185,14 +185,14 @@ def _batch(
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
-    whole = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
-    for name, said in alike.items():
-        whole[name] = nullable([None] * len(drafts), pa.string()) if said is None else repeated(said, len(drafts))
+    columns = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
+    for name, value in constants.items():
+        columns[name] = nullable([None] * len(drafts), pa.string()) if value is None else repeated(value, len(drafts))
     rows = [_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
     for field in SCHEMA:
-        if field.name not in whole:
-            whole[field.name] = nullable([row[field.name] for row in rows], field.type)
-    return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
+        if field.name not in columns:
+            columns[field.name] = nullable([row[field.name] for row in rows], field.type)
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
 def _values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:

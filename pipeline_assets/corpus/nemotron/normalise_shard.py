@@ -1,4 +1,8 @@
-"""Normalisation of a shard."""
+"""Shard task of the stage `nemotron_normalise`.
+
+Rows are read, rendered, encoded and written in blocks, each a row group. The content of a block depends on the shard
+alone.
+"""
 
 import gc
 import itertools
@@ -55,14 +59,20 @@ def normalise_shard(
 
     The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
     (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
-    counts: `spot_checked` (rows), and those of `NormalisedRows`.
+    counts: `spot_checked` (rows), and the counts of `NormalisedRows`.
 
     Args:
-        window: unused, because rows are unknown before they are read.
-        origin: its file is replaced by the file of each row.
+        shard: Shard of the split.
+        window: Unused, because rows are unknown before they are read.
+        folder: View of the staging directory.
+        origin: Origin of the rows; its file is replaced by the file of each row.
+        settings: Recipe of the rows.
+        driver: Encoder library, `gigatoken` or `tiktoken`.
+        zstd_level: Compression level of the work files.
+        vocabulary: Vocabulary file of the tokenizer.
 
     Raises:
-        InputError: a file cannot be read, or has changed since the shards were planned.
+        InputError: A file cannot be read, or changed after the shards were planned.
         OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
@@ -80,17 +90,17 @@ def normalise_shard(
         IdsWriter(folder.path(ids_name)) as ids,
     ):
         for file, rows, are_shallow in _blocks(shard):
-            found = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow)
+            block = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow)
             rows.clear()
-            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
-            counts["spot_checked"] += _spot_check(found, settings, encoder)
-            counts.update(found.counts)
-            ids.add(found.batch.column("id").to_pylist())
-            rejects += found.rejects
-            dropped += found.dropped
-            tools |= found.tools
-            if found.batch.num_rows:
-                output.write(pa.Table.from_batches([found.batch], SCHEMA))
+            gc.collect(0)  # the source rows are freed, so few objects are scanned
+            counts["spot_checked"] += _spot_check(block, settings, encoder)
+            counts.update(block.counts)
+            ids.add(block.batch.column("id").to_pylist())
+            rejects += block.rejects
+            dropped += block.dropped
+            tools |= block.tools
+            if block.batch.num_rows:
+                output.write(pa.Table.from_batches([block.batch], SCHEMA))
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
     files = [
@@ -110,13 +120,16 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
         key=lambda name: (-counts[name], name),
     )
-    others = frozenset(names[_MAX_NAMES:])
-    kept = {name: count for name, count in counts.items() if name not in others}
-    return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in others)} if others else {})
+    rare = frozenset(names[_MAX_NAMES:])
+    kept = {name: count for name, count in counts.items() if name not in rare}
+    return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in rare)} if rare else {})
 
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield blocks of limited numbers of rows and characters: their file, the rows, and whether they are shallow."""
+    """Yield blocks of limited numbers of rows and characters.
+
+    Each has a file, its rows, and whether their values are shallow.
+    """
     parquet = parquet_files(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         form = parquet.get(file)
@@ -152,10 +165,11 @@ def _characters(columns: Mapping[str, object]) -> int:
     return characters
 
 
-def _spot_check(found: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
-    ids = found.batch.column("id").to_pylist()
-    sample = [row for row, one in enumerate(ids) if is_spot_checked(one)]
+def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
+    """Compare a sample of rows with tiktoken; return the number of compared rows."""
+    ids = block.batch.column("id").to_pylist()
+    sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:
-        for row, what in encoding_faults(found.batch, sample, settings.loss_mode, encoder):
+        for row, what in encoding_faults(block.batch, sample, settings.loss_mode, encoder):
             raise OracleDisagrees(f"row {ids[row]}: {what}")
     return len(sample)

@@ -1,20 +1,12 @@
-"""A split's files → normalised rows as Parquet of one schema, each id once, with the tools that rows name and rejects.
+"""Stage `nemotron_normalise`: normalised rows of a split as Parquet files.
 
     data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
-    <split>__tools_catalog.json           id → list of tools, by id: what `source_tools_id` names
-    rejects.jsonl.zst                     rows that gave none, and why
-    dropped.jsonl.zst                     rows that the recipe leaves out, and why, in the same form
+    <split>__tools_catalog.json           lists of tools by the id in `source_tools_id`
+    rejects.jsonl.zst                     unusable rows with reasons
+    dropped.jsonl.zst                     rows that the recipe drops with reasons, in the same form
 
-Shards are planned from the files' sizes. Ids that repeat are numbered over the whole split, so a shard with such is
-written again; the others stand as they were written. Any number of workers, killed or not, gives the same bytes.
-
-The stage `nemotron_hf_layout`: the normalised rows of a dataset's splits in one folder, as a hub has them.
-
-    data/<split>-00000-of-0000N.parquet   of every split
-    <split>__tools_catalog.json
-    README.md                             the dataset's card, if asked for
-
-Nothing is copied: the files are those of the splits under a second name. Their rejects and dropped rows stay there.
+Shards are planned from the files' sizes. Repeated ids are numbered over the whole split, so only shards that contain
+one are rewritten. The number of workers and interruptions do not change the bytes.
 """
 
 import functools
@@ -38,7 +30,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_shard import BY_NAME, bounded, normalise_shard
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
+from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.lines import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -55,32 +47,39 @@ from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 logger = logging.getLogger("corpusmill")
-_ROW_BYTES = 20_000  # of lines, about
+_ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Where the rows of a split come from, but for their file.
+    """Return the origin of a split's rows, without their file.
 
     Args:
-        pin: what the manifest that lists its files says.
-        subset: what the recipe has them said to be of; None for what the card says.
+        pin: Identity of the manifest that lists the split's files.
+        subset: Subset according to the recipe; None for the card's.
+        domain: Domain of the dataset.
     """
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
 
 def normalise_split(
-    building: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
+    staging: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
+    """Build the normalised rows of a split.
+
+    If gigatoken and tiktoken disagree, everything is encoded by tiktoken.
 
     Args:
-        files: of the split, in order.
-        origin: what the rows are of; its file is that of each row's.
+        staging: Staging directory.
+        files: Files of the split, in order.
+        origin: Origin of the rows; its file is replaced by the file of each row.
+        rules: Recipe of the rows.
+        settings: Run settings.
+
     Raises:
-        InputError: a file can't be read, too many rows are rejects, or none is left.
+        InputError: A file cannot be read, too many rows are rejects, or no row is kept.
     """
-    normalise = functools.partial(_normalise, building, files, origin, rules, settings)
+    normalise = functools.partial(_normalise, staging, files, origin, rules, settings)
     try:
         return normalise("gigatoken")
     except OracleDisagrees as disagreement:
@@ -89,7 +88,7 @@ def normalise_split(
 
 
 def _normalise(
-    building: StagingDir,
+    staging: StagingDir,
     files: Sequence[SourceFile],
     origin: RowOrigin,
     rules: RowsRecipe,
@@ -108,71 +107,72 @@ def _normalise(
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
     warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
-    settings = limit_workers(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
+    settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
+    receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
     counts = bounded(total_counts(receipts))
-    _check(building, receipts, counts, rules, reject_formatter(files))
+    _check(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
-        *_publish(building, receipts, origin.split, settings),
-        _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
-        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
-        gather_lines(building, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
+        *_publish(staging, receipts, origin.split, settings),
+        _catalogue(staging, receipts, f"{origin.split}__tools_catalog.json"),
+        gather_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
+        gather_lines(staging, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
     ]
-    apart = ("rows", "spot_checked")
-    told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
-    by_name = {kind: of_kind for kind in BY_NAME if (of_kind := _below(counts, kind))}
+    internal = ("rows", "spot_checked")
+    totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
+    by_name = {kind: nested for kind in BY_NAME if (nested := _nested_counts(counts, kind))}
     decisions = {"template": str(rules.template), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
-        counts={"ledger": Ledger.from_counts(counts).to_json(), **told, **by_name},
+        counts={"ledger": Ledger.from_counts(counts).to_json(), **totals, **by_name},
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
 
 
-def _below(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:
     """Return the counts `KIND/NAME` by name."""
     return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
 
 
 def _check(
-    building: StagingDir,
+    staging: StagingDir,
     receipts: Sequence[Receipt],
     counts: Mapping[str, int],
     rules: RowsRecipe,
-    words: RejectFormatter,
+    formatter: RejectFormatter,
 ) -> None:
+    """Raise `InputError` for too many rejects, an empty sample or no kept row."""
     rejected = Ledger.from_counts(counts).total_rejected
     rows = counts.get("rows", 0)
-    check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target, words)
+    check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(staging, receipts), staging.target, formatter)
     if rules.max_rows is not None and not rows:
-        raise empty_sample(rules.max_rows, building.target)
+        raise empty_sample_error(rules.max_rows, staging.target)
     if not counts.get("documents"):
-        gone = [read_structs(building.path(receipt.files[4].path), Reject) for receipt in receipts]
-        reasons, shown = summarize_reasons(itertools.chain(read_rejects(building, receipts), *gone), words)
-        what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
-        what = what if rows else "there is no row in its files"
-        raise InputError(what, building.target, "look at those rows, or leave the split out")
+        dropped = [read_structs(staging.path(receipt.files[4].path), Reject) for receipt in receipts]
+        reasons, example = summarize_reasons(itertools.chain(read_rejects(staging, receipts), *dropped), formatter)
+        what = f"none of {rows:,} rows has a usable conversation: {reasons} (the first: {example})"
+        what = what if rows else "the files have no rows"
+        raise InputError(what, staging.target, "check these rows, or omit the split")
 
 
-def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
-    """Put rows under their final names. Only shards in which an id is repeated are written again."""
-    repeats = write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
+def _publish(staging: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
+    """Store rows under their final names, rewriting only shards with a repeated id."""
+    repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in receipts], staging)
     finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
     files = [receipt.files[0] for receipt in receipts]
-    again = [
-        Task(f"{number:05d}", file.rows, functools.partial(number_ids, building.path(file.path), final, of_shard))
-        for number, (file, final, of_shard) in enumerate(zip(files, finals, repeats, strict=True))
-        if of_shard is not None
+    tasks = [
+        Task(f"{number:05d}", file.rows, functools.partial(number_ids, staging.path(file.path), final, shard_repeats))
+        for number, (file, final, shard_repeats) in enumerate(zip(files, finals, repeats, strict=True))
+        if shard_repeats is not None
     ]
     warm_up = functools.partial(importlib.import_module, __name__)
-    rewritten = run_stage("number_ids", run_task, again, building, settings, warm_up) if again else ()
+    rewritten = run_stage("number_ids", run_task, tasks, staging, settings, warm_up) if tasks else ()
     outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
-    return [outputs.get(final) or file.linked(final, building) for file, final in zip(files, finals, strict=True)]
+    return [outputs.get(final) or file.linked(final, staging) for file, final in zip(files, finals, strict=True)]
 
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
-    """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
+    """Write the rows of a shard with numbered repeats of ids, in the same row groups."""
     with (
         open_parquet(path) as file,
         ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output,
@@ -186,12 +186,12 @@ def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: St
     return Receipt([output.output(final)], {})
 
 
-def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
-    """Every list of tools once, by id; one line of the file each."""
-    merged = heapq.merge(*(read_structs(building.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
+def _catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
+    """Write every list of tools once, sorted by id, one line of JSON each."""
+    merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0
-    with DurableFile(building.path(name)) as file:
+    with DurableFile(staging.path(name)) as file:
         file.write(b"{")
         for tools_id, canonical in tools:
             file.write(f'{"," if lists else ""}\n"{tools_id}": {canonical}'.encode())

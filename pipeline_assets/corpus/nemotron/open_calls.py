@@ -1,4 +1,4 @@
-"""Matching of tool replies to the calls of a conversation."""
+"""Open tool calls of a conversation, matched to the replies of tools."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -15,33 +15,33 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
-_MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
+_MAX_SCANNED = 256  # open calls checked against later replies: far more than any real row has
 
 
 _Key = tuple[Literal["id", "name"], str]
-MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: it has a name, but no call of that name waits
+MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: the reply has a name, but no open call has it
 
 
 class OpenCalls:
-    """The calls of a conversation, and which of them wait for a reply.
+    """Calls of a conversation, and which of them wait for a reply.
 
-    A reply belongs to the call with its id; else to the first of its name; else to the first that no later reply names.
-    Calls of the last assistant message that called come first, then earlier ones that were never answered.
+    A reply belongs to the call with its id; else to the first open call of its name; else to the first open call that
+    no later reply names. Calls of the last calling assistant message come first, then earlier unanswered ones.
     """
 
     def __init__(self) -> None:
         self._calls: list[tuple[str | None, str]] = []
-        # Places in `_calls` of those that wait, ascending: all, by id, and by name. A row may have thousands.
+        # Ascending indexes in `_calls` of open calls: all, by id, and by name. A row may have thousands.
         self._waiting: defaultdict[_Key | None, list[int]] = defaultdict(list)
         self._last_of_id: dict[str, str] = {}
         self._last = 0
-        self._claims: Counter[_Key] = Counter()  # of replies to come, see `_claim`
+        self._claims: Counter[_Key] = Counter()  # calls named by later replies, see `_claim`
         self.log = CallLog()
 
     def call(self, tool_calls: JsonValue) -> list[Message]:
-        """The messages of one assistant message's `tool_calls`, in their order.
+        """Return the messages of one assistant message's `tool_calls`, in order.
 
-        Arguments that are text stay as they are, JSON or not; any other value becomes JSON, null and `""` become `{}`.
+        Text arguments are unchanged, JSON or not; other values become JSON, null and `""` become `{}`.
 
         Raises:
             RowFault: `malformed_tool_call`.
@@ -55,8 +55,8 @@ class OpenCalls:
             name = function.get("name") if isinstance(function, dict) else None
             if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(name, str) or not name:
                 raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"call {len(self._calls)} names no function")
-            given = function.get("arguments")
-            arguments = "{}" if given is None or given == "" else content_text(given)
+            value = function.get("arguments")
+            arguments = "{}" if value is None or value == "" else content_text(value)
             messages.append(
                 Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
             )
@@ -64,15 +64,16 @@ class OpenCalls:
         return messages
 
     def expect(self, replies: Iterable[Row]) -> None:
-        """The messages of tools that follow the last calls: a call that one of them names waits for it."""
+        """Reserve calls for the tool messages that follow and name them."""
         claims = (self._claim(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """The message of a tool, and how its call was found.
+        """Return the message of a tool, and how its call was matched.
 
         Raises:
-            RowFault: `reply_without_call`: it has neither an id nor a name that is known, and no call waits.
+            RowFault: `reply_without_call`: the reply has neither a known id nor a name, and no call is open.
+                `malformed_message`: its name is not text.
         """
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
@@ -82,61 +83,65 @@ class OpenCalls:
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
     def _answered(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
+        """Close the call that a reply answers; return its tool and the kind of match."""
         if call_id is not None:
-            place = self._first(("id", call_id))
-            if place is not None:
-                return self._close(place, content), "id"
+            index = self._first(("id", call_id))
+            if index is not None:
+                return self._close(index, content), "id"
             if call_id in self._last_of_id:  # a second reply to a call
                 return self._last_of_id[call_id], "id"
         if name is not None:
-            place = self._first(("name", name))
-            return (name, "nothing") if place is None else (self._close(place, content), "name")
-        place = self._unclaimed()
-        if place is None:
+            index = self._first(("name", name))
+            return (name, "nothing") if index is None else (self._close(index, content), "name")
+        index = self._unclaimed()
+        if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(place, content), "order"
+        return self._close(index, content), "order"
 
     def _claim(self, call_id: JsonValue, name: JsonValue) -> _Key | None:
-        """Which call a reply names: by its id if there is one, else by its name."""
+        """Return the key of the call that a reply names: its known id, else its name."""
         known = to_text(call_id)
         if known is not None and known in self._last_of_id:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
     def _unclaimed(self) -> int | None:
-        """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another among
-        the next `_MOST_CLAIMED`. Without that bound a row of a megabyte would take minutes.
+        """Return the call that an unnamed reply answers.
+
+        Calls that later replies name are skipped among the next `_MAX_SCANNED` open calls. Without this bound, a row of
+        one megabyte would take minutes.
         """
         start = bisect_left(self._waiting[None], self._last)
-        for place in self._waiting[None][start : start + _MOST_CLAIMED] if self._claims else ():
-            call_id, name = self._calls[place]
-            of_name = self._waiting["name", name]
-            is_left = self._claims["name", name] < len(of_name) - bisect_left(of_name, self._last)
-            if is_left and (call_id is None or self._claims["id", call_id] <= 0):
-                return place
+        for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
+            call_id, name = self._calls[index]
+            same_name = self._waiting["name", name]
+            # Later replies that name this tool leave at least one of its open calls unclaimed.
+            is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._last)
+            if is_spare and (call_id is None or self._claims["id", call_id] <= 0):
+                return index
         return self._first(None)
 
     def _first(self, key: _Key | None) -> int | None:
-        """Return whose turn it is among calls that wait: all, or those of an id or a name."""
+        """Return the next open call: of all, or with an id or a name."""
         if not (waiting := self._waiting[key]):
             return None
-        of_last = bisect_left(waiting, self._last)
-        return waiting[of_last if of_last < len(waiting) else 0]
+        first_of_last = bisect_left(waiting, self._last)
+        return waiting[first_of_last if first_of_last < len(waiting) else 0]
 
     def _open(self, call_id: str | None, name: str, arguments: str) -> None:
-        place = self.log.add_call(name, arguments)
+        index = self.log.add_call(name, arguments)
         self._calls.append((call_id, name))
-        for key in self._keys(place):
-            self._waiting[key].append(place)
+        for key in self._keys(index):
+            self._waiting[key].append(index)
         if call_id is not None:
             self._last_of_id[call_id] = name
 
-    def _close(self, place: int, content: str) -> str:
-        self.log.add_reply(place, content)
-        for key in self._keys(place):
-            del self._waiting[key][bisect_left(self._waiting[key], place)]
-        return self._calls[place][1]
+    def _close(self, index: int, content: str) -> str:
+        self.log.add_reply(index, content)
+        for key in self._keys(index):
+            del self._waiting[key][bisect_left(self._waiting[key], index)]
+        return self._calls[index][1]
 
-    def _keys(self, place: int) -> list[_Key | None]:
-        call_id, name = self._calls[place]
+    def _keys(self, index: int) -> list[_Key | None]:
+        call_id, name = self._calls[index]
         return [None, ("name", name)] if call_id is None else [None, ("name", name), ("id", call_id)]

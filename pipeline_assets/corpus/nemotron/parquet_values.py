@@ -1,4 +1,9 @@
-"""Parquet values."""
+"""Values of Parquet files, converted to those of JSON lines.
+
+A row is the same in both formats. Parquet has one schema for all rows, so a key that an object lacks is null. A null
+that a JSON line contains is indistinguishable from that, and is removed too; nulls in lists are kept. Parquet also
+lacks each row's order of keys, which is the order of a tool's properties in a text.
+"""
 
 import base64
 import datetime
@@ -15,18 +20,18 @@ from pipeline_assets.corpus.readers.columns import MAX_NESTING
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import open_source
 
-# In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
-_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
+# Message keys whose value may become JSON text, where null would not count as absent.
+_MESSAGE_TEXTS = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """What is to be done to the rows of one file.
+    """Conversion of the rows of one file.
 
     Attributes:
-        has_other_values: a column has times, decimals, bytes or the like, at any depth.
-        with_objects: columns with objects, of which nulls are to be left out.
-        is_shallow: no value can be nested deeper than `MAX_NESTING`.
+        has_other_values: True if a column has times, decimals, bytes or similar values, at any depth.
+        with_objects: Columns with objects, whose nulls are removed.
+        is_shallow: True if no value can be nested deeper than `MAX_NESTING`.
     """
 
     has_other_values: bool
@@ -35,7 +40,7 @@ class ParquetRows:
 
     @classmethod
     def for_schema(cls, schema: pa.Schema) -> "ParquetRows":
-        """Rows of this schema."""
+        """Return the conversion for rows of a schema."""
         with_objects = tuple(
             field.name
             for field in schema
@@ -45,7 +50,7 @@ class ParquetRows:
         return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """A row as `json.loads` would have it."""
+        """Convert a row to the values that `json.loads` returns."""
         row = as_json(columns) if self.has_other_values else dict(columns)
         for column in self.with_objects:
             row[column] = _without_nulls(row[column])
@@ -53,24 +58,25 @@ class ParquetRows:
 
 
 def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
-    """The Parquet files among them, by name."""
+    """Return the conversions of the Parquet files among pieces, by file name."""
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
-    found = {}
+    conversions = {}
     for name, file in files.items():
         with open_source(file) as opened:
-            found[name] = ParquetRows.for_schema(pq.read_schema(opened))
-    return found
+            conversions[name] = ParquetRows.for_schema(pq.read_schema(opened))
+    return conversions
 
 
 def as_json(value: Any) -> Any:
-    """The value; times in ISO 8601, decimals as text to the last digit, bytes as their UTF-8, else in base64, UUIDs in
-    their usual form.
+    """Convert a value to JSON types.
+
+    Times become ISO 8601, decimals exact text, bytes text if they are UTF-8, else base64, and UUIDs their usual form.
     """
     match value:
         case dict():
-            return {key: as_json(one) for key, one in value.items()}
+            return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [as_json(one) for one in value]
+            return [as_json(item) for item in value]
         case datetime.date() | datetime.time():  # a datetime is a date
             return value.isoformat()
         case datetime.timedelta() | Decimal() | uuid.UUID():
@@ -86,11 +92,11 @@ def as_json(value: Any) -> Any:
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _without_nulls(one) if type(one) in (dict, list) else one
-            for key, one in value.items()
-            if one is not None
+            key: _without_nulls(item) if type(item) in (dict, list) else item
+            for key, item in value.items()
+            if item is not None
         }
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _has_objects(kind: pa.DataType) -> bool:
@@ -99,13 +105,13 @@ def _has_objects(kind: pa.DataType) -> bool:
 
 def _has_objects_in_texts(kind: pa.DataType) -> bool:
     return any(
-        _has_objects(field.type) if field.name in _TEXTS_OF_MESSAGES else _has_objects_in_texts(field.type)
+        _has_objects(field.type) if field.name in _MESSAGE_TEXTS else _has_objects_in_texts(field.type)
         for field in _fields(kind)
     )
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:
-    return [kind.field(place) for place in range(kind.num_fields)]
+    return [kind.field(index) for index in range(kind.num_fields)]
 
 
 def _is_json(kind: pa.DataType) -> bool:

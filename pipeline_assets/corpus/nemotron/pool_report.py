@@ -1,7 +1,7 @@
-"""The report on candidate pools: how large they are, which rows they share, and what these are.
+"""Report on candidate pools: their sizes, shared rows and contents.
 
-Files: `report.json`; `report.html`, the same as one page with plots. A file of a pool has rows of one
-split and one hash of their ids, so that files of one name, a bucket, have all that pools share of their rows.
+Files: `report.json`, and `report.html`, the same report as a page with plots. A file of a pool has the rows of one
+split and one bucket of id hashes, so all rows that pools share are in files of the same bucket.
 """
 
 import functools
@@ -37,24 +37,26 @@ _UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(share: float | None) -> str:
-    """The range of `CORRECTNESS` that a share of right attempts is in."""
+    """Return the range of `CORRECTNESS` that a share of right attempts falls into."""
     return "null" if share is None else CORRECTNESS[bisect_left(_UP_TO, share)]
 
 
 def length_range(tokens: int | None) -> str:
-    """The largest power of two that the tokens of a row reach, `1` for those without."""
+    """Return the largest power of two up to a row's tokens; at least `1`."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """What a pool holds.
+    """Contents of a pool.
 
     Attributes:
-        rows, tokens, completion_tokens: in all.
-        lengths: rows by the largest power of two that their tokens reach, `1` for those without.
-        correctness: rows by the ranges of `CORRECTNESS`.
-        domains: rows of each.
-        shared: rows that are in another pool too, by its name.
+        rows: Number of rows.
+        tokens: Number of tokens.
+        completion_tokens: Number of tokens that count in the loss.
+        lengths: Rows by the largest power of two up to their tokens; `1` for rows without.
+        correctness: Rows by ranges of `CORRECTNESS`.
+        domains: Rows by domain.
+        shared: Rows that are also in another pool, by its name.
     """
 
     rows: int
@@ -67,13 +69,17 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class Pools(msgspec.Struct, frozen=True):
-    """The pools of a dataset, or of all.
+    """Pools of one dataset, or of all.
 
     Attributes:
-        rows, tokens, completion_tokens: of rows that are in some pool, each counted once.
-        ledger: what became of the rows that pools are chosen from.
-        left_out, empty: why pools have no rows of a dataset, as the manifest of its pools has it.
-        correctness_gap: rows of a dataset that have a correctness and are in no pool.
+        rows: Rows that are in some pool, each counted once.
+        tokens: Tokens of these rows.
+        completion_tokens: Completion tokens of these rows.
+        ledger: Counts of the rows that pools are chosen from.
+        pools: Contents by pool.
+        left_out: Reasons why pools lack rows of a dataset, as in the manifest of its pools.
+        empty: Pools without rows, with the rows that meet each condition.
+        correctness_gap: Rows of a dataset that have a correctness and are in no pool.
     """
 
     rows: int
@@ -87,7 +93,7 @@ class Pools(msgspec.Struct, frozen=True):
 
 
 class PoolReport(msgspec.Struct, frozen=True):
-    """What `report.json` says."""
+    """Contents of `report.json`."""
 
     schema: str
     total: Pools
@@ -98,7 +104,7 @@ _REPORT_FILE = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
-    """A line for each pool of all datasets: sizes, rows by length and by correctness as bars, what it shares most."""
+    """Return a line for each pool: sizes, and bars of lengths and correctness."""
     pools = _REPORT_FILE.read(report.path(REPORT_JSON)).total.pools
     return [
         {
@@ -107,7 +113,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
             "tokens": f"{pool.tokens:,}",
             "completion tokens": f"{pool.completion_tokens:,}",
             "rows by tokens": text_plot(length_bars(pool.lengths)),
-            "by correctness": text_bars([pool.correctness.get(one, 0) for one in CORRECTNESS]),
+            "by correctness": text_bars([pool.correctness.get(name, 0) for name in CORRECTNESS]),
             "shares most with": max(pool.shared, key=pool.shared.__getitem__, default=""),
         }
         for name, pool in pools.items()
@@ -125,42 +131,44 @@ _ORDER: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Write the report; its page follows when its digest is known.
+def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
+    """Build the report; its page is rendered when its digest is known.
 
     Args:
-        datasets: their pools, by name.
+        staging: Staging directory.
+        datasets: Pools by dataset name.
+        settings: Run settings.
     """
     buckets = list(_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
     tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
     warm_up = functools.partial(importlib.import_module, __name__)
-    receipts = run_stage("count", run_task, tasks, building, limit_workers(building, settings, sizes), warm_up)
-    found: dict[str, dict[str, Any]] = {
+    receipts = run_stage("count", run_task, tasks, staging, limit_workers(staging, settings, sizes), warm_up)
+    tallies: dict[str, dict[str, Any]] = {
         name: {"ledger": pools.manifest.identity.ledger.to_json(), **dict.fromkeys(_SIZES, 0), "pools": {}}
         for name, pools in datasets.items()
     }
     for (dataset, *_), receipt in zip(buckets, receipts, strict=True):
-        add(found[dataset], receipt.notes)
-    report = _report({name: {**found[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
+        add(tallies[dataset], receipt.notes)
+    report = _report({name: {**tallies[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
     pools = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
-    return BuildResult([write_report(building, report)], counts | pools, {}, page=write_page)
+    return BuildResult([write_report(staging, report)], counts | pools, {}, page=write_page)
 
 
 def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     total: dict[str, Any] = {}
-    for said in datasets.values():
-        add(total, {name: said[name] for name in (*_SIZES, "ledger", "pools")})
-    ordered = {name: _in_order(said) for name, said in datasets.items()}
+    for tally in datasets.values():
+        add(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
+    ordered = {name: _in_order(tally) for name, tally in datasets.items()}
     return msgspec.convert(
         {"schema": "corpusmill/pool_report/1", "total": _in_order(total), "datasets": ordered}, PoolReport
     )
 
 
 def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
-    """Yield the dataset, the name and the files by pool of each bucket."""
+    """Yield the dataset, name and files by pool of each bucket."""
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
@@ -169,7 +177,7 @@ def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[
 
 
 def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """What pools have in a bucket: a tally in the notes, shaped as `Pools` is."""
+    """Count the rows of a bucket in each pool, as a tally shaped like `Pools`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     once: Counter[str] = Counter()
@@ -177,7 +185,7 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
     for pool, path in files.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
-        once.update(_sizes(rows.filter(mask(np.array([one not in seen for one in ids])))))
+        once.update(_sizes(rows.filter(mask(np.array([row_id not in seen for row_id in ids])))))
         pools[pool], members[pool] = {**_sizes(rows), **_spread(rows)}, set(ids)
         seen |= members[pool]
     for pool, own in members.items():
@@ -201,12 +209,10 @@ def _spread(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _in_order(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """A tally whose names are in the order that `_ORDER` has for each part: receipts don't keep theirs."""
+    """Sort the names of a tally by `_ORDER`, because receipts do not keep their order."""
 
-    def ordered(of: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            **of,
-            **{part: {name: of[part][name] for name in sorted(of[part], key=_ORDER[part])} for part in _ORDER},
-        }
+    def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
+        parts = {part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _ORDER.items()}
+        return {**pool, **parts}
 
-    return {**tally, "pools": {pool: ordered(tally["pools"][pool]) for pool in sorted(tally["pools"])}}
+    return {**tally, "pools": {name: ordered(tally["pools"][name]) for name in sorted(tally["pools"])}}

@@ -1,10 +1,10 @@
-"""The rows of a dataset that are worth scoring, in pools by what they are for.
+"""Candidate pools: rows of a dataset that are worth scoring, by purpose.
 
     candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
 
-A row is in every pool whose conditions hold of it, and carries all its columns there. Which file of its split it lies
-in is told by a hash of its id, and rows of a file are sorted by their ids: to take a row out changes one file a pool.
-Files are written in content-defined chunks, one row group each, so that most bytes of that file stay as they are.
+A row is in every pool whose conditions it meets, with all its columns. A hash of its id selects its file within the
+split, and rows of a file are sorted by id, so that removing a row changes one file per pool. Files are written in
+content-defined chunks with one row group each, so that most bytes of that file remain unchanged.
 """
 
 import functools
@@ -38,54 +38,66 @@ if TYPE_CHECKING:
     import polars as pl
 
 POOLS = "candidates_"
-_CHOSEN = "chosen"  # in which pools a row is, U+0001 or U+0000 for each
-_FIX = "remove the folder that it lies in and run the command again"
+_CHOSEN = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
+_FIX = "delete the folder that contains it and run the command again"
 _MAX_EXAMPLES = 20
-_BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
-_SPILL_BYTES = 16 << 20  # of rows that are held at once, to be written bucket by bucket
-# Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
-_OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
-_OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
+_BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
+_SPILL_BYTES = 16 << 20  # rows in memory, to be written bucket by bucket
+# Only columns with few values use a dictionary: it precedes all pages and changes with every new value.
+_DICTIONARY_COLUMNS = [
+    "dataset",
+    "subset",
+    "split",
+    "loss_mode",
+    "loss_rule",
+    "template",
+    "source_file",
+    "source_revision",
+]
+_DICTIONARY_COLUMNS += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
 PUBLISHED = {
     "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
-    "use_dictionary": _OF_FEW_VALUES,
+    "use_dictionary": _DICTIONARY_COLUMNS,
     "write_page_index": True,
 }
 
 
 def build_pools(
-    building: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
+    staging: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """The files above.
+    """Build the pools of a dataset.
 
     Args:
-        splits: their deduplicated rows, by name.
+        staging: Staging directory.
+        splits: Deduplicated rows by split name.
+        recipe: Rules of the pools.
+        settings: Run settings.
     """
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
     pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
-    settings = limit_workers(building, settings, [file.stat().st_size for _, file in files])
-    # The warm-up must not call polars: workers are forked from where it runs, and polars' threads would be lost there.
+    settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
+    # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
     run = run_stages(run_task, settings, functools.partial(importlib.import_module, __name__))
     buckets = {split: _buckets(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
         for number, (split, file) in enumerate(files)
     ]
-    receipts = list(run("spill", tasks, building))
+    receipts = list(run("spill", tasks, staging))
     spilled: dict[str, list[Path]] = {split: [] for split in splits}
     for (split, _), receipt in zip(files, receipts, strict=True):
-        spilled[split] += [building.path(file.path) for file in receipt.files]
+        spilled[split] += [staging.path(file.path) for file in receipt.files]
     counts, gap = Counter(total_counts(receipts)), _joint_gap(receipt.notes for receipt in receipts)
     tasks = [
-        Task(f"{split}-{bucket:05d}", 0, functools.partial(write_pools, split, bucket, buckets[split], of_split, pools))
-        for split, of_split in spilled.items()
-        for bucket in range(buckets[split] if of_split else 0)
+        Task(f"{split}-{bucket:05d}", 0, functools.partial(write_pools, split, bucket, buckets[split], paths, pools))
+        for split, paths in spilled.items()
+        for bucket in range(buckets[split] if paths else 0)
     ]
-    written = [file for receipt in run("pools", tasks, building) for file in receipt.files]
+    written = [file for receipt in run("pools", tasks, staging) for file in receipt.files]
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_purpose(file.path)] += file.rows
-    silent = {name: _empty_reason(name, recipe, counts) for name in recipe.rules if not rows[name]}
+    empty = {name: _empty_reason(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
         files=sorted(written, key=lambda file: file.path),
         counts={
@@ -95,32 +107,40 @@ def build_pools(
             "pools": dict(sorted(rows.items())),
         },
         decisions={
-            "left_out": {name: why for name, why in silent.items() if isinstance(why, str)},
-            "empty": {name: why for name, why in silent.items() if not isinstance(why, str)},
+            "left_out": {name: why for name, why in empty.items() if isinstance(why, str)},
+            "empty": {name: why for name, why in empty.items() if not isinstance(why, str)},
             **({"correctness_gap": gap} if gap else {}),
         },
     )
 
 
 def pool_purpose(path: str) -> str:
-    """The pool that a file is of."""
+    """Return the pool that a file belongs to."""
     return path.partition("/")[0].removeprefix(POOLS)
 
 
 def pooled_split(path: str) -> str:
-    """The split that a file of a pool is of."""
+    """Return the split that a file of a pool comes from."""
     return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
 def _buckets(rows: Artifact) -> int:
-    """How many files a split's rows are cut into: a power of two, so that a few rows more or less change nothing."""
+    """Count the files that a split's rows are divided into.
+
+    A power of two, so that a few rows more or less usually change nothing.
+    """
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
-    plain: int = sum(one.row_group(group).total_byte_size for one in footers for group in range(one.num_row_groups))
+    plain: int = sum(
+        footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
+    )
     return 1 << (plain // _BUCKET_BYTES).bit_length()
 
 
 def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
-    """Of a pool without rows: that its columns say nothing here, or of how many rows each condition holds."""
+    """Return why a pool has no rows.
+
+    Either its columns have no value, or each condition has a number of matching rows.
+    """
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
@@ -128,11 +148,11 @@ def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> 
 
 
 def _capabilities(files: Sequence[Path]) -> list[str]:
-    """Pools by capability that have rows, sorted."""
-    said: set[str | None] = set()
+    """Return the sorted pools by capability that have rows."""
+    targets: set[str | None] = set()
     for file in files:
-        said.update(read_columns(file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
-    return sorted({capability_pool(target) for target in said if target is not None})
+        targets.update(read_columns(file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
+    return sorted({capability_pool(target) for target in targets if target is not None})
 
 
 def spill_rows(
@@ -144,10 +164,11 @@ def spill_rows(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the rows that are in some pool, and in which, as work files with a row group for each bucket.
+    """Write rows that are in a pool to work files, a row group for each bucket.
 
-    Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and of the rows of licences that are not refused,
-    `holds/<condition>` and `said/<column>`, those with a value. Notes: rows of known correctness in no pool.
+    Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and for rows with an accepted licence,
+    `holds/<condition>` (rows that meet it) and the number of rows with a value by column. Notes: rows of known
+    correctness in no pool.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _chosen_rows(split, file, pools, recipe, counts, gaps)
@@ -171,24 +192,24 @@ def _chosen_rows(
     counts: Counter[str],
     gaps: list[dict[str, Any]],
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are in some pool, and in which, row group by row group; count all."""
+    """Yield the rows of a file that are in a pool, by row group, and count all rows."""
     import polars as pl
 
-    asked = sorted(
+    columns = sorted(
         {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
     )
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
-            frame = pl.DataFrame(pl.from_arrow(table.select(asked)))
+            frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
             is_allowed = _allowed(frame, recipe)
             chosen = _chosen(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
             gaps.append(_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
-                column = utf8_strings([row.tobytes() for row in chosen])
-                yield table.append_column(_CHOSEN, column).filter(mask(is_in_any))
+                flags = utf8_strings([row.tobytes() for row in chosen])
+                yield table.append_column(_CHOSEN, flags).filter(mask(is_in_any))
 
 
 def _chosen(
@@ -198,20 +219,22 @@ def _chosen(
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return in which pools each row is, shape (rows, pools); counted as `spill_rows` has it."""
-    holds = {one: matching_rows(frame, one) for conditions in recipe.rules.values() for one in conditions}
-    targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
+    """Return the pools of each row, shape (rows, pools), and count as in `spill_rows`."""
+    holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
+    targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
-    for place, pool in enumerate(pools):
+    for number, pool in enumerate(pools):
         conditions = recipe.rules.get(pool)
-        of_capability = [target == pool for target in targets] if conditions is None else []
-        chosen[:, place] = np.logical_and.reduce([holds[one] for one in conditions]) if conditions else of_capability
+        has_capability = [target == pool for target in targets] if conditions is None else []
+        chosen[:, number] = (
+            np.logical_and.reduce([holds[name] for name in conditions]) if conditions else has_capability
+        )
     counts[dropped_key("in_no_pool")] += int((is_allowed & ~chosen.any(axis=1)).sum())
     counts[dropped_key("refused_licence")] += int((~is_allowed).sum())
     chosen &= is_allowed[:, None]
-    counts.update({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
-    said = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
-    counts.update({f"said/{column}": int(rows.sum()) for column, rows in said.items()})
+    counts.update({f"holds/{name}": int((rows & is_allowed).sum()) for name, rows in holds.items()})
+    present = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
+    counts.update({f"said/{column}": int(rows.sum()) for column, rows in present.items()})
     is_in_any = chosen.any(axis=1)
     tokens = int(frame["stats_tokens"].to_numpy()[is_in_any].sum())
     counts.update(rows=frame.height, documents=int(is_in_any.sum()), tokens=tokens)
@@ -219,13 +242,13 @@ def _chosen(
 
 
 def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
-    said = frame["meta_license"].to_list()
-    refused = {one for one in set(said) if stated_tag(one) in recipe.refuse_licences}
-    return np.array([one not in refused for one in said], bool)
+    licences = frame["meta_license"].to_list()
+    refused = {licence for licence in set(licences) if stated_tag(licence) in recipe.refuse_licences}
+    return np.array([licence not in refused for licence in licences], bool)
 
 
 def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Return how many rows of known correctness are in no pool, between which bounds, and the first ones' names."""
+    """Describe rows of known correctness in no pool: number, bounds and first names."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]
@@ -234,35 +257,46 @@ def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
 
 
 def _joint_gap(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the gap of many row groups or files, in order; empty if none has one."""
-    found = [gap for gap in gaps if gap]
-    if not found:
+    """Combine the gaps of row groups or files, in order; empty if none has one."""
+    nonempty = [gap for gap in gaps if gap]
+    if not nonempty:
         return {}
     return {
-        "rows": sum(gap["rows"] for gap in found),
-        "lowest": min((gap["lowest"] for gap in found), key=float),
-        "highest": max((gap["highest"] for gap in found), key=float),
-        "examples": [name for gap in found for name in gap["examples"]][:_MAX_EXAMPLES],
+        "rows": sum(gap["rows"] for gap in nonempty),
+        "lowest": min((gap["lowest"] for gap in nonempty), key=float),
+        "highest": max((gap["highest"] for gap in nonempty), key=float),
+        "examples": [name for gap in nonempty for name in gap["examples"]][:_MAX_EXAMPLES],
     }
 
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
-    """The first eight bytes of the sha256 of an id, modulo the number of files; shape (rows,)."""
-    heads = b"".join(hashlib.sha256(one.encode()).digest()[:8] for one in ids)
+    """Return the bucket of each id, shape (rows,): the head of its sha256, modulo."""
+    heads = b"".join(hashlib.sha256(row_id.encode()).digest()[:8] for row_id in ids)
     return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
 
 
 def write_pools(
-    split: str, bucket: int, of: int, paths: Sequence[Path], pools: Sequence[str], window: Window, folder: StagingView
+    split: str,
+    bucket: int,
+    buckets: int,
+    paths: Sequence[Path],
+    pools: Sequence[str],
+    window: Window,
+    folder: StagingView,
 ) -> Receipt:
-    """A file for each pool that has rows of a bucket of a split, by their ids.
+    """Write the rows of a bucket to a file for each pool that has some, sorted by id.
 
     Args:
-        of: buckets of the split.
-        paths: work files of the split, each of which has a row group for each bucket.
-        pools: in the order in which rows say in which they are.
+        split: Split of the rows.
+        bucket: Number of the bucket.
+        buckets: Number of buckets of the split.
+        paths: Work files of the split, each with a row group for each bucket.
+        pools: Pools in the order of the rows' flags.
+        window: Unused.
+        folder: View of the staging directory.
+
     Raises:
-        InputError: a work file is damaged.
+        InputError: A work file is damaged.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
@@ -270,10 +304,10 @@ def write_pools(
     chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_CHOSEN])
     files: list[OutputFile] = []
-    for place, pool in enumerate(pools):
-        rows = order[chosen[:, place]]
+    for number, pool in enumerate(pools):
+        rows = order[chosen[:, number]]
         if len(rows):
-            name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{of:05d}.parquet"
+            name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
                 output.write(table.take(to_array(rows)))
             files.append(output.output(name))

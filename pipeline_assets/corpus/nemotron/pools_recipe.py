@@ -1,4 +1,4 @@
-"""Recipe of pools."""
+"""Recipe section of candidate pools, with SQL conditions on rows."""
 
 import functools
 import re
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
-CAPABILITY = "capability"  # of which pools by capability are named
+CAPABILITY = "capability"  # prefix of pools by capability
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID = re.compile(r"[^a-z0-9]+")
 
 
-def _is_condition(condition: str) -> str:
+def _check_condition(condition: str) -> str:
     parse_condition(condition)
     return condition
 
 
-Condition = Annotated[str, pydantic.AfterValidator(_is_condition)]
+Condition = Annotated[str, pydantic.AfterValidator(_check_condition)]
 Conditions = Annotated[tuple[Condition, ...], pydantic.Field(strict=False, min_length=1)]
 RULES: Mapping[str, tuple[str, ...]] = {
     "missing_correctness_meta": ("meta_correctness IS NULL",),
@@ -52,9 +52,9 @@ class SealedPools(RecipeSection):
     """Candidate pools of a dataset that another recipe sealed.
 
     Attributes:
-        folder: absolute, or below the data root; changes no byte.
-        dataset: partition of the pools, such as `nemotron-math-v2`.
-        splits: splits whose rows are scored.
+        folder: Absolute path, or relative to the data root; does not change any byte.
+        dataset: Partition of the pools, such as `nemotron-math-v2`.
+        splits: Splits whose rows are scored.
     """
 
     folder: str
@@ -63,13 +63,13 @@ class SealedPools(RecipeSection):
 
 
 class PoolsRecipe(RecipeSection):
-    """The pools of a dataset. A row may be in several.
+    """Pools of a dataset; a row may be in several.
 
     Attributes:
-        rules: conditions by purpose, all of which hold of the rows of its pool: SQL over the columns of a row, see
-            `parse_condition`.
-        by_capability: whether rows that say what they are meant to teach are in a pool of that, `capability_<target>`.
-        refuse_licences: tags of which no row is in any pool; a row that says none is `unknown`.
+        rules: Conditions by purpose, SQL over the columns of a row (`parse_condition`). A row is in a pool if it meets
+            all of them.
+        by_capability: Add rows with a capability target to the pool `capability_<target>`.
+        refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
     """
 
     rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(RULES))
@@ -78,41 +78,42 @@ class PoolsRecipe(RecipeSection):
 
     @pydantic.field_validator("rules")
     @classmethod
-    def _name_folders(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
+    def _check_pool_names(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for purpose in rules:
             raise_if_invalid_name(purpose)
             if purpose.startswith(f"{CAPABILITY}_"):
-                raise ValueError(f"{purpose!r} is the name of a pool by capability: give it another")
+                raise ValueError(f"{purpose!r} is reserved for a pool by capability; choose another name")
         return rules
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
-    def _are_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_licence_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(map(known_tag, tags)))
 
     @property
     def columns(self) -> list[str]:
-        """Columns that the conditions ask."""
-        conditions = (parse_condition(one) for conditions in self.rules.values() for one in conditions)
+        """Columns that the conditions use."""
+        conditions = (parse_condition(sql) for conditions in self.rules.values() for sql in conditions)
         return sorted({column for condition in conditions for column in condition.meta.root_names()})
 
 
 def raise_if_invalid_name(purpose: str) -> None:
-    """
+    """Check that a purpose can name a folder and a config.
+
     Raises:
-        ValueError: a name can't be that of a folder and of a config.
+        ValueError: The name is not lower-case words joined by `_`.
     """
     if not _PURPOSE.fullmatch(purpose):
-        raise ValueError(f"{purpose!r} names a folder and a config: write lower-case words with `_` between")
+        raise ValueError(f"{purpose!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
 
 @functools.cache
 def parse_condition(condition: str) -> "pl.Expr":
-    """A condition on a row, from its SQL.
+    """Parse a condition on a row from SQL.
 
     Raises:
-        ValueError: it is none: no expression, of an unknown column (with the nearest that there is), of values that
-            can't be compared, no truth, or one that files, other rows or the clock have a part in.
+        ValueError: The text is not an expression, uses an unknown column (names the nearest), compares incompatible
+            values, is not boolean, or depends on files, other rows or the clock.
     """
     import polars as pl
 
@@ -120,7 +121,7 @@ def parse_condition(condition: str) -> "pl.Expr":
         expression = read_condition(condition, _one_row())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).partition("\n\n")[0].split())  # without the query plan after an empty line
-        raise ValueError(f"it can't be asked ({reason})") from None
+        raise ValueError(f"the condition is invalid ({reason})") from None
     if not expression.meta.root_names():
         raise ValueError(NOT_OF_ONE_ROW)
     return expression
@@ -128,7 +129,10 @@ def parse_condition(condition: str) -> "pl.Expr":
 
 @functools.cache
 def _one_row() -> "pl.DataFrame":
-    """Return a row to try conditions on. Some types are compared only if there is a value: a list, empty or not."""
+    """Return a row to try conditions on.
+
+    Some types are compared only if a value exists, so lists have one.
+    """
     import polars as pl
 
     values = [nullable([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
@@ -136,7 +140,10 @@ def _one_row() -> "pl.DataFrame":
 
 
 def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
-    """Return the rows that a condition holds of, shape (rows,); not those where it can't be told."""
+    """Return a mask of the rows that meet a condition, shape (rows,).
+
+    Null counts as false.
+    """
     holds: NDArray[np.bool_] = frame.select(parse_condition(condition).fill_null(False).alias("holds"))[
         "holds"
     ].to_numpy()
@@ -144,5 +151,5 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def capability_pool(target: str) -> str:
-    """The pool of the rows that are meant to teach something."""
+    """Return the pool of rows with a capability target."""
     return f"{CAPABILITY}_{_INVALID.sub('_', target.lower()).strip('_')}"

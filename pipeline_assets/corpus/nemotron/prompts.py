@@ -1,4 +1,13 @@
-"""Prompts of kept rows."""
+"""Stage `nemotron_prompts`: prompts of a split's usable rows as Documents.
+
+    shards/00000.jsonl.zst   a Document for each kept row, a shard for each file of the split
+    texts/00000              hashes of their texts, for comparison with later splits
+    dropped.jsonl.zst        dropped rows with reasons
+
+A row is dropped if its text is not valid Harmony, if its completion is missing or too short, if a call does not fit the
+declared tools, or if an earlier row has the same text. Texts are compared without the system message that normalisation
+adds, and also with earlier splits if the recipe requests it.
+"""
 
 import functools
 from collections import Counter
@@ -47,11 +56,13 @@ Row = dict[str, object]
 
 
 class DroppedRow(msgspec.Struct, frozen=True):
-    """A row that goes.
+    """Dropped row with its reason.
 
     Attributes:
-        file, row: of the source, as rejects have them.
-        shard, shard_row: its place among the normalised rows.
+        file: File of the source, as in rejects.
+        row: Row in that file.
+        shard: File of normalised rows.
+        shard_row: Row in that shard.
     """
 
     file: str
@@ -65,28 +76,30 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """A file of normalised rows.
+    """File of normalised rows.
 
     Attributes:
-        repeats: says which of the rows that pass have a text that was there before; None before that is known.
+        rows: Unused, because a file is read whole.
+        passing: Number of rows that pass the rules.
+        repeats: File with the passing rows whose text occurred before; None until it is known.
     """
 
     name: str
     path: str
     file: Path
-    rows: int = 0  # a file is read whole
+    rows: int = 0
     passing: int = 0
     repeats: Path | None = None
 
 
 @dataclass(frozen=True)
 class PromptRules:
-    """What decides which rows stay.
+    """Rules that keep or drop rows.
 
     Attributes:
-        split: as partitions call it; what Documents are of.
-        system: that was put before each rendered conversation.
-        min_completion_tokens: fewer than these are next to nothing.
+        split: Partition key of the split, the source of its Documents.
+        system: System message that normalisation put before rendered conversations.
+        min_completion_tokens: Minimum number of completion tokens.
     """
 
     split: str
@@ -95,41 +108,43 @@ class PromptRules:
 
 
 def gather_prompts(
-    building: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
+    staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """The files above.
+    """Build the prompts of a split.
 
     Args:
-        rows: normalised, of one split.
-        earlier: prompts of splits whose texts count as there before.
+        staging: Staging directory.
+        rows: Normalised rows of one split.
+        earlier: Prompts of splits whose texts count as earlier.
+        rules: Rules that keep or drop rows.
+        settings: Run settings.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
-    judged = list(run_stage("judge", functools.partial(evaluate_rows, rules=rules), shards, building, settings))
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
+    evaluated = list(run_stage("judge", functools.partial(evaluate_rows, rules=rules), shards, staging, settings))
     before = [
-        one.path(file.path)
-        for one in earlier
-        for file in one.manifest.identity.files
+        prompts.path(file.path)
+        for prompts in earlier
+        for file in prompts.manifest.identity.files
         if file.path.startswith(f"{TEXTS}/")
     ]
-    own = [building.path(receipt.files[0].path) for receipt in judged]
-    repeats = write_repeats([*before, *own], building)[len(before) :]
-    passing = [receipt.counts["passing"] for receipt in judged]
+    own = [staging.path(receipt.files[0].path) for receipt in evaluated]
+    repeats = write_repeats([*before, *own], staging)[len(before) :]
+    passing = [receipt.counts["passing"] for receipt in evaluated]
     shards = [
-        replace(shard, passing=count, repeats=of_shard)
-        for shard, count, of_shard in zip(shards, passing, repeats, strict=True)
+        replace(shard, passing=count, repeats=path) for shard, count, path in zip(shards, passing, repeats, strict=True)
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
-    written = list(run_stage("prompts", work, shards, building, settings))
-    texts = [receipt.files[0].linked(f"{TEXTS}/{Path(receipt.files[0].path).name}", building) for receipt in judged]
-    dropped = gather_lines(building, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
+    written = list(run_stage("prompts", work, shards, staging, settings))
+    texts = [receipt.files[0].linked(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in evaluated]
+    dropped = gather_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), "documents": counts["documents"]}, {})
 
 
 def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Hashes of the texts of the rows that pass, as `document` has ids. Counts: `passing`."""
+    """Write text hashes of the rows that pass (`IdsWriter`); count `passing`."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
@@ -143,7 +158,10 @@ def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rule
 def write_prompts(
     shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules, zstd_level: int
 ) -> Receipt:
-    """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`."""
+    """Write the Documents and the dropped rows of a shard, in this order of files.
+
+    Counts: `rows`, `documents`, `dropped/<reason>`.
+    """
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
     times, shard_row = read_repeats(shard.repeats, shard.passing), 0
@@ -154,16 +172,16 @@ def write_prompts(
         for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_TIE_COLUMNS]):
             kept: list[Document] = []
             for row in batch:
-                because = dropped_by(row, rules)
-                if because is None and next(times):
-                    because = "duplicate_text", "a row before it has the same text"
-                if because is None:
+                reason = dropped_by(row, rules)
+                if reason is None and next(times):
+                    reason = "duplicate_text", "a row before it has the same text"
+                if reason is None:
                     kept.append(_document(row, rules.split))
                 else:
-                    counts[dropped_key(because[0])] += 1
-                    place = str(row["source_file"]), int(str(row["source_row"]))
-                    gone = DroppedRow(*place, *because, str(row["id"]), shard.path, shard_row)
-                    dropped.write_lines(_encoder.encode_lines([gone]), 1)
+                    counts[dropped_key(reason[0])] += 1
+                    source = str(row["source_file"]), int(str(row["source_row"]))
+                    dropped_row = DroppedRow(*source, *reason, str(row["id"]), shard.path, shard_row)
+                    dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
                 shard_row += 1
             documents.write_lines(_encoder.encode_lines(kept), len(kept))
             counts.update(rows=len(batch), documents=len(kept))
@@ -177,7 +195,7 @@ def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
 
 
 def dropped_by(row: Row, rules: PromptRules) -> tuple[str, str] | None:
-    """Why a row goes whatever others say, and what was seen; None of one that may stay."""
+    """Return the reason and detail that drop a row by itself; None if kept."""
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"]:
         return "invalid_harmony", "the text is no Harmony"
@@ -189,7 +207,7 @@ def dropped_by(row: Row, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """How texts begin that normalising rendered: its system message, without and with the line that tools add."""
+    """Return the rendered system message, without and with the line that tools add."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -199,7 +217,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def without_system(text: str, prefixes: Sequence[str]) -> str:
-    """A text without the system message that normalising put before it."""
+    """Remove the system message that normalisation put before a text."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 
@@ -218,10 +236,13 @@ def _document(row: Row, split: str) -> Document:
 
 
 def extract_prompt(row: Row) -> str:
-    """What is asked: the statement of a proof, else all that the user says; where that is nothing, the whole text."""
+    """Return the prompt of a row: the statement of a proof, else all user messages.
+
+    If these are blank, the prompt is the whole text.
+    """
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)
     messages = parse_harmony(str(row["text"])).conversation
-    said = "\n\n".join(message.content for message in messages if message.role is Role.USER)
-    return said if said.strip() else str(row["text"])
+    questions = "\n\n".join(message.content for message in messages if message.role is Role.USER)
+    return questions if questions.strip() else str(row["text"])

@@ -1,4 +1,8 @@
-"""Rows of Lean proofs."""
+"""Rows of Lean proofs: problem, formal statement and task.
+
+The source is the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty;
+`formal_statement` is null for some rows.
+"""
 
 from pipeline_assets.corpus.harmony.message import (
     Message,
@@ -12,10 +16,10 @@ PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 
 
 def formalisation(row: Row) -> list[Message]:
-    """The problem, and its statement in Lean for an answer.
+    """Return a conversation in which the problem is answered by its statement in Lean.
 
-    The header's imports and options come before the statement, a blank line between them: published headers have no
-    line end of their own.
+    The header's imports and options come before the statement, separated by a blank line, since published headers have
+    no line end.
 
     Raises:
         RowFault: `no_problem`, `no_formal_statement`.
@@ -31,7 +35,7 @@ def formalisation(row: Row) -> list[Message]:
 
 
 def proof_task(row: Row) -> str | None:
-    """`meta_task`: what the assistant of a row does, prove or formalise; None of a row that is Harmony text already."""
+    """Return `meta_task`: proof or formalisation; None for a row with a Harmony text."""
     if has_value(row.get("text")):
         return None
     return PROOF if has_value(row.get("messages")) else FORMALISATION

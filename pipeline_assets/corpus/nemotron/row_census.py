@@ -1,7 +1,7 @@
-"""What rows have: columns and their types, keys and types of messages by role, and the metadata that later steps need.
+"""Census of source rows: columns, messages by role, types and metadata coverage.
 
-Presence is asked of the functions that rows are made with, `has_value`, `row_correctness` and `given_tools`: no row has
-metadata that its inventory lacks, nor the other way round. Counts are nested by name, and those of shards add up.
+Presence is decided by the functions that rows are built with, `has_value`, `row_correctness` and `declared_tools`, so
+rows and their inventory agree on metadata. Counts are nested by name, and counts of shards add up.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from pipeline_assets.corpus.nemotron.row_columns import row_correctness
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, has_value
-from pipeline_assets.corpus.nemotron.tools import given_tools
+from pipeline_assets.corpus.nemotron.tools import read_tools
 
 Tally: TypeAlias = dict[str, Any]  # counts, and tallies, by name
 MAX_NAMES = 1000
@@ -19,24 +19,24 @@ _MAX_NAME_CHARACTERS = 200
 
 
 def count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
-    """Adds to the count at a path of names.
+    """Add to the count at a path of names.
 
-    Bounded, whatever names a file has: beyond `MAX_NAMES` beside each other a new one counts as `(others)`, and a name
-    is cut to 200 characters.
+    Counts are bounded for any input: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and a name is cut to
+    200 characters.
     """
-    *above, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
-    for name in above:
-        tally = tally.setdefault(_room(tally, name), {})
-    last = _room(tally, last)
+    *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
+    for name in parents:
+        tally = tally.setdefault(_bounded_name(tally, name), {})
+    last = _bounded_name(tally, last)
     tally[last] = tally.get(last, 0) + more
 
 
-def _room(tally: Tally, name: str) -> str:
+def _bounded_name(tally: Tally, name: str) -> str:
     return name if name in tally or len(tally) < MAX_NAMES else OTHERS
 
 
 def add(tally: Tally, other: Mapping[str, Any]) -> None:
-    """Adds all counts of another tally."""
+    """Add all counts of another tally."""
     for name, value in other.items():
         if isinstance(value, int):
             tally[name] = tally.get(name, 0) + value
@@ -44,7 +44,7 @@ def add(tally: Tally, other: Mapping[str, Any]) -> None:
             add(tally.setdefault(name, {}), value)
 
 
-# What a row is counted for, and what must be there.
+# Kinds of coverage with the condition that a row meets; part of the coverage page.
 COVERAGE: Final[dict[str, str]] = {
     "uuid": "`uuid`",
     "messages": "`messages`, a list that isn't empty",
@@ -60,7 +60,14 @@ COVERAGE: Final[dict[str, str]] = {
     "licence": "`license`",
     "formal_statement": "`formal_statement`",
 }
-TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")  # columns told by value
+TAGS: Final = (
+    "license",
+    "reasoning",
+    "used_in",
+    "capability_target",
+    "data_source",
+    "source",
+)  # columns counted by value
 _ANY_VALUE: Final = (
     ("uuid", "uuid"),
     ("expected_answer", "expected_answer"),
@@ -68,22 +75,24 @@ _ANY_VALUE: Final = (
     ("license", "licence"),
     ("reasoning", "reasoning_label"),
 )
-_OF_MESSAGES: Final = ("tool_calls", "reasoning_content")
+_MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _FOLD_AT = 4096
 Path = tuple[str, ...]
 Types = tuple[type, ...]
 
 
 def type_name(kind: type) -> str:
-    """As reports call a type: `str`, `int`, `float`, `bool`, `list`, `dict`, `null`; of Parquet also `datetime`, …"""
+    """Return the reported name of a type: its Python name, or `null`."""
     return "null" if kind is type(None) else kind.__name__
 
 
 class RowCensus:
-    """Counts rows. What is alike (the keys and types of rows, of messages) is counted together first.
+    """Counter of row and message shapes (keys and types), coverage and tags.
+
+    Equal shapes are counted together before they are expanded into the tally.
 
     Attributes:
-        rows: counted.
+        rows: Number of counted rows.
     """
 
     def __init__(self) -> None:
@@ -93,10 +102,11 @@ class RowCensus:
         self._paths: Counter[Path] = Counter()
 
     def add(self, row: Mapping[str, Any], values: Row | None = None) -> None:
-        """Counts one row.
+        """Count one row.
 
         Args:
-            values: the row as JSON has it, see `ParquetRows`; None if it is JSON.
+            row: Row as read.
+            values: Row as JSON values (`ParquetRows`); None if `row` is JSON already.
         """
         self.rows += 1
         self._note(("columns",), row)
@@ -118,7 +128,7 @@ class RowCensus:
             self._fold()
 
     def tally(self) -> Tally:
-        """All that was counted: `columns`, `metadata`, `messages` by role, `coverage`, `tags`."""
+        """Return the counts of columns, metadata, messages by role, coverage and tags."""
         self._fold()
         return self._tally
 
@@ -147,7 +157,7 @@ class RowCensus:
         self._shapes[path, tuple(values), tuple(map(type, values.values()))] += 1
 
     def _fold(self) -> None:
-        """Shapes become keys and types; all becomes the tally."""
+        """Move shapes and paths into the tally."""
         for (path, keys, types), times in self._shapes.items():
             for key, kind in zip(keys, types, strict=True):
                 count(self._tally, (*path, key, type_name(kind)), times)
@@ -158,7 +168,7 @@ class RowCensus:
 
 
 def _present(row: Row) -> list[str]:
-    """Names of `COVERAGE` that hold of a row."""
+    """Return the names of `COVERAGE` that a row meets."""
     correctness, text, messages = row_correctness(row), row.get("text"), row.get("messages")
     messages = messages if isinstance(messages, list) else []
     objects = [message for message in messages if isinstance(message, dict)]
@@ -170,14 +180,14 @@ def _present(row: Row) -> list[str]:
         "tools": _has_tools(row),
         "text": isinstance(text, str) and has_value(text),
         "messages": bool(messages),
-        **{key: any([has_value(message.get(key)) for message in objects]) for key in _OF_MESSAGES},
+        **{key: any([has_value(message.get(key)) for message in objects]) for key in _MESSAGE_KEYS},
     }
-    return [name for name, is_there in holds.items() if is_there]
+    return [name for name, is_present in holds.items() if is_present]
 
 
 def _has_tools(row: Row) -> bool:
-    """Whether a row declares tools; also where they can't be read, which makes the row a reject."""
+    """Check whether a row declares tools, even malformed ones that make it a reject."""
     try:
-        return given_tools(row) is not None
+        return read_tools(row) is not None
     except (RowFault, RecursionError):
         return True

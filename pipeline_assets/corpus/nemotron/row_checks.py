@@ -1,6 +1,6 @@
-"""What must hold of normalised rows, and what the UI shows of them.
+"""Checks and previews of normalised rows.
 
-Rows are read back from their files and checked from texts and tokens, not from what made them.
+Rows are read back from their files and checked from texts and tokens, not from the values that built them.
 """
 
 import re
@@ -28,24 +28,27 @@ _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """(row in the batch, why) for each text that says it is Harmony and isn't, or isn't and is."""
+    """Yield (row in the batch, problem) for each text whose validity flag is wrong."""
     texts, claims = batch.column("text").to_pylist(), batch.column("quality_valid_harmony").to_pylist()
     for row, (text, is_claimed) in enumerate(zip(texts, claims, strict=True)):
         why = _refusal(text)
         if is_claimed is not (why is None):
-            yield row, why or "it is Harmony, and says it is not"
+            yield row, why or "the text is valid Harmony, but its flag is false"
 
 
 def encoding_faults(
     batch: pa.RecordBatch, rows: Sequence[int], loss: encode.LossMode, encoder: Encoder
 ) -> Iterator[tuple[int, str]]:
-    """(row in the batch, what) wherever tokens and text disagree.
+    """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
-    Held against each other: the ids and tiktoken's of the same text, the ids decoded and the text, the counts of the
-    row, and the bodies that count in the loss (`span_faults`).
+    Compared are the ids with tiktoken's for the same text, the decoded ids with the text, the counts with the row's,
+    and the bodies that count in the loss (`span_faults`).
 
     Args:
-        rows: the sample; tiktoken is several times slower than the rest.
+        batch: Rows with text and counts.
+        rows: Sample of row numbers, since tiktoken is several times slower than the rest.
+        loss: Loss mode of the rows.
+        encoder: Encoder of o200k Harmony.
     """
     sample = batch.take(to_array(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -55,19 +58,22 @@ def encoding_faults(
         parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], encoder)
         if encoded.ids.tolist() != encoder.oracle.encode(text, allowed_special="all"):
-            yield row, "its ids are not tiktoken's"
+            yield row, "ids differ from tiktoken's"
         if encoder.decode(encoded.ids) != text:
-            yield row, "its ids don't decode to its text"
+            yield row, "ids do not decode to the text"
         completion = sum(stop - start for start, stop in encoded.bodies[encode.loss_messages(parsed, loss)].tolist())
         if (values["stats_tokens"], values["stats_completion_tokens"]) != (len(encoded.ids), completion):
-            yield row, f"it has {len(encoded.ids)} tokens, {completion} of them completion"
+            yield (
+                row,
+                f"the text has {len(encoded.ids)} tokens, {completion} of them completion, unlike the row's counts",
+            )
         yield from ((row, what) for what in span_faults(parsed, encoded, loss, encoder))
 
 
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: Encoder
 ) -> Iterator[str]:
-    """Where the bodies that count are not exactly the assistant's: read off the control tokens among the ids."""
+    """Yield errors in the bodies that count, checked against the control tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()
@@ -101,12 +107,12 @@ def _counting(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
 
 def _refusal(text: str) -> str | None:
     try:
-        return None if parse_harmony(text).messages else "there are no messages"
+        return None if parse_harmony(text).messages else "the text has no messages"
     except Refusal as refusal:
         return str(refusal)
 
 
-# What an inventory counts of raw rows, and the column that is not null where normalised rows have it.
+# Coverage counted by the inventory of source rows, and the column that is not null in normalised rows with it.
 COVERED = {
     "licence": "meta_license",
     "correctness": "meta_correctness",
@@ -119,66 +125,69 @@ COVERED = {
 
 
 def texts_parse(shards: Artifact) -> Verdict:
-    """Every text that says it is Harmony is, and no other. External texts that are none are counted by reason."""
+    """Check that every text is Harmony if and only if its flag is true.
+
+    Invalid texts of the source are counted by reason.
+    """
     rows, faults = 0, []
     for name, batch in _batches(shards, ["id", "text", "quality_valid_harmony"]):
         ids = batch.column("id")
         faults += [f"{name} {ids[row]}: {why}" for row, why in unparsed_rows(batch)]
         rows += batch.num_rows
-    words = f"{len(faults):,} of {rows:,} texts are not what they say: {faults[0]}" if faults else f"{rows:,} texts"
+    summary = f"{len(faults):,} of {rows:,} texts have a wrong flag: {faults[0]}" if faults else f"{rows:,} texts"
     invalid: dict[str, int] = shards.manifest.identity.counts.get("invalid_harmony", {})
-    words += "".join(f"; {count:,} source rows are no Harmony: {reason}" for reason, count in invalid.items())
+    summary += "".join(f"; {count:,} source rows are not Harmony: {reason}" for reason, count in invalid.items())
     by_reason = {f"invalid_{reason}": count for reason, count in invalid.items()}
-    return Verdict(not faults, words, {"texts": rows, "unparsed": len(faults), **by_reason})
+    return Verdict(not faults, summary, {"texts": rows, "unparsed": len(faults), **by_reason})
 
 
 def tokens_round_trip(shards: Artifact) -> Verdict:
-    """On a sample: tokens are tiktoken's and decode to the text; what counts in the loss are the assistant's words.
+    """Compare a sample's tokens with tiktoken's, the text and the loss spans.
 
-    Of each file the first row, and one row in a thousand, chosen by its id.
+    The sample is the first row of each file, and one row in a thousand, chosen by id.
     """
     identity = shards.manifest.identity
     recipe = rows_recipe(identity.recipe, identity.tokenizer)
     loss, encoder = recipe.loss_mode, load_encoder(recipe.tokenizer.sha256)
-    rows, looked_at, faults, seen = 0, 0, [], ""
+    rows, checked, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):
         ids = batch.column("id").to_pylist()
-        sample = [row for row, one in enumerate(ids) if is_spot_checked(one) or (name != seen and row == 0)]
+        sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id) or (name != seen and row == 0)]
         seen = name
         faults += [f"{name} {ids[row]}: {what}" for row, what in encoding_faults(batch, sample, loss, encoder)]
-        rows, looked_at = rows + batch.num_rows, looked_at + len(sample)
-    words = f"looked at {looked_at:,} of {rows:,} rows" + (f", {len(faults):,} faults: {faults[0]}" if faults else "")
-    return Verdict(not faults, words, {"rows": rows, "looked_at": looked_at, "faults": len(faults)})
+        rows, checked = rows + batch.num_rows, checked + len(sample)
+    summary = f"checked {checked:,} of {rows:,} rows" + (f", {len(faults):,} faults: {faults[0]}" if faults else "")
+    return Verdict(not faults, summary, {"rows": rows, "looked_at": checked, "faults": len(faults)})
 
 
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact]) -> Verdict:
-    """Compare the metadata of rows with what the inventory of their split counted, where both read all rows."""
+    """Compare the metadata of rows with the inventory, if both read all rows."""
     if not inventories:
         return Verdict(True, "nothing to compare", applies=False)
-    found = read_inventory(*inventories)
-    if found["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
+    inventory = read_inventory(*inventories)
+    if inventory["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
         return Verdict(True, "not compared: not all rows were read", applies=False)
     rows, present = _present(shards)
-    lost = found["rows_counted"] - rows
+    lost = inventory["rows_counted"] - rows
     wrong, numbers = [], {}
     for name, column in COVERED.items():
-        there, here = found["coverage"][name]["rows"], present[column]
-        numbers[name] = here
-        if not there - lost <= here <= there:
-            wrong.append(f"{name}: {here:,} rows, {there:,} in the inventory")
-    words = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
-    return Verdict(not wrong, words, numbers)
+        expected, actual = inventory["coverage"][name]["rows"], present[column]
+        numbers[name] = actual
+        if not expected - lost <= actual <= expected:
+            wrong.append(f"{name}: {actual:,} rows, {expected:,} in the inventory")
+    summary = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
+    return Verdict(not wrong, summary, numbers)
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Every pool that could have rows of this dataset has some."""
+    """Check that every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
     empty = [
-        f"{name}: no row has all, {', '.join(f'{rows:,} {condition}' for condition, rows in conditions.items())}"
+        f"{name}: no row meets all, {', '.join(f'{rows:,} {condition}' for condition, rows in conditions.items())}"
         for name, conditions in decisions["empty"].items()
     ]
-    left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
+    left_out = [f"{name} is omitted: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     parts = [*empty, ", ".join(counts) or "no pool has rows"]
     if gap := decisions.get("correctness_gap"):
@@ -189,7 +198,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
 
 
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The columns of all rows, a row group at a time, with the name of the file."""
+    """Yield the columns of all rows by row group, with the name of the file."""
     for name in data_files(shards):
         with open_parquet(shards.path(name)) as file:
             for group in range(file.num_row_groups):
@@ -198,15 +207,15 @@ def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa
 
 
 def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
-    """Rows, and of each column those that are not null: the footers tell."""
+    """Count rows and non-null values by column from the footers."""
     rows, present = 0, dict.fromkeys(COVERED.values(), 0)
     for name in data_files(shards):
         metadata = pq.read_metadata(shards.path(name))
         rows += metadata.num_rows
-        places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+        indexes = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for column in present:
-                statistics: Any = group.column(places[column]).statistics
+                statistics: Any = group.column(indexes[column]).statistics
                 present[column] += group.num_rows - statistics.null_count
     return rows, present
 
@@ -216,7 +225,7 @@ _SHOWN_COLUMNS = 20
 
 
 def preview_columns(inventory: Artifact) -> Rows:
-    """The columns of a split, their types, and the share of rows that have them."""
+    """Return the columns of a split with types and the share of rows that have them."""
     columns = list(read_inventory(inventory)["columns"].items())
     return [
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}

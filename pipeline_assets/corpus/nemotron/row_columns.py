@@ -1,12 +1,11 @@
-"""The columns of a row: its id, what it says of itself (`meta_…`), and what is measured of its text (`quality_…`,
-`stats_…`). What each holds stands in `schema.COLUMNS`.
+"""Columns of a row: id, metadata, quality and statistics.
 
-The id is the row's uuid, else a hash of what was asked and said; repeats are numbered over a whole split:
-`IdsWriter` for the ids of each shard and `write_repeats` over those files tell which rows repeat an id,
-from 24 bytes a row on disk and a bounded part of them in memory. So the ids don't depend on the shards.
+`schema.COLUMNS` describes each column. The id is the row's uuid, or else a hash of its content. Repeated ids are
+numbered over a whole split: `IdsWriter` stores the ids of each shard, and `write_repeats` finds the rows that repeat an
+id, from 24 bytes per row on disk and a bounded part of them in memory. Ids are therefore independent of the shards.
 
-How often a problem was solved is told by the evaluations in `metadata` of Math-v2. Six conditions,
-`reason_{high,medium,low}_{with,no}_tool`, each `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
+The evaluations in `metadata` of Math-v2 record how often a problem was solved. Each of six conditions,
+`reason_{high,medium,low}_{with,no}_tool`, has `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
 """
 
 import hashlib
@@ -32,40 +31,43 @@ from pipeline_assets.corpus.nemotron.text_flags import count_control_characters,
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
-# Not the evaluations, licences or links: a later revision that changes those has the same rows.
+# Evaluations, licences and links are excluded: a later revision that changes only them has the same rows.
 _IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
 _IS_NUMBERED = re.compile(r".*#\d+", re.DOTALL)
 
 
 def row_id(row: Row, dataset: str, split: str) -> str:
-    """The uuid of a row; without one, hex sha256 of the canonical JSON of dataset, split and source columns.
+    """Return the uuid of a row, or else the hex sha256 of its content.
 
-    A uuid that ends in `#` and digits counts as none, though it is hashed too: it could be that of a numbered repeat.
-    What a row has not takes no part, however the row was read (see `has_value`).
+    The hash covers canonical JSON of its dataset, split and source columns. A uuid that ends in `#` and digits could
+    equal a numbered repeat, so it is hashed too instead of being the id. Missing values (`has_value`) do not change the
+    hash, however the row was read.
     """
     uuid = to_text(row.get("uuid"))
-    if uuid is not None and is_its_id(uuid):
+    if uuid is not None and is_row_id(uuid):
         return uuid
     columns = _identity({column: row.get(column) for column in _IDENTITY})
     identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
 
 
-def is_its_id(uuid: str) -> bool:
-    """Whether a row with this uuid has it for its id; if not, it is kept in `meta_source_json`."""
+def is_row_id(uuid: str) -> bool:
+    """Check whether a uuid is the row's id; else it is kept in `meta_source_json`."""
     return _IS_NUMBERED.fullmatch(uuid) is None
 
 
 def _identity(value: JsonValue) -> JsonValue:
-    """The value with nothing in its objects that is not there, and floats as text: a float has many ways to be JSON."""
-    if isinstance(value, dict):  # nearly all that is in one is text
-        return {key: one if isinstance(one, str) else _identity(one) for key, one in value.items() if has_value(one)}
+    """Remove missing values and write floats, which have several JSON forms, as text."""
+    if isinstance(value, dict):  # most values are text, so skip a call for them
+        return {
+            key: item if isinstance(item, str) else _identity(item) for key, item in value.items() if has_value(item)
+        }
     if isinstance(value, list):
-        return [_identity(one) for one in value]
+        return [_identity(item) for item in value]
     return repr(value) if isinstance(value, float) else value
 
 
-# Of conditions with equal correctness the first here is the best.
+# Among conditions with equal correctness, the first in this order is the best.
 CONDITIONS = ("high_with_tool", "high_no_tool", "medium_with_tool", "medium_no_tool", "low_with_tool", "low_no_tool")
 
 
@@ -76,34 +78,38 @@ class _Attempts(NamedTuple):
 
 
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the columns of what the conditions say together; each is null where no attempt tells it.
+    """Return the columns of all conditions together; null without valid attempts.
 
-    A condition says nothing whose count is 0, or which contradicts itself (more right than attempted, no numbers). If
-    count or pass is missing, the accuracy counts, and pass_k and correct_count are null. Numbers may be text. Shares
-    are rounded to four digits as the stored accuracy is.
+    A condition is ignored if its count is 0 or if it contradicts itself (more right than attempted, no numbers). If
+    count or pass is missing, only the accuracy is used, and pass_k and correct_count are null. Numbers may be text.
+    Shares are rounded to four digits like the stored accuracy.
     """
-    found = {}
+    valid = {}
     for condition in CONDITIONS:
-        given = evaluations.get(f"reason_{condition}")
-        if isinstance(given, dict) and (attempts := _attempts(given)) is not None:
-            found[condition] = attempts
-    best = max(found, key=lambda condition: found[condition].accuracy, default=None)  # the first of equals
-    accuracy, count, passed = (None, None, None) if best is None else found[best]
-    high = [attempts.accuracy for condition, attempts in found.items() if condition.startswith("high_")]
+        evaluation = evaluations.get(f"reason_{condition}")
+        if isinstance(evaluation, dict) and (attempts := _attempts(evaluation)) is not None:
+            valid[condition] = attempts
+    best = max(valid, key=lambda condition: valid[condition].accuracy, default=None)  # the first of equals
+    accuracy, count, passed = (None, None, None) if best is None else valid[best]
+    high = [attempts.accuracy for condition, attempts in valid.items() if condition.startswith("high_")]
     return {
         "meta_correctness": accuracy,
         "meta_correctness_high": max(high, default=None),
         "meta_pass_k": count,
         "meta_correct_count": passed,
         "meta_correctness_condition": best,
-        "meta_solved_bin": _solved_bin([attempts for attempts in found.values() if attempts.attempts]),
+        "meta_solved_bin": _solved_bin([attempts for attempts in valid.values() if attempts.attempts]),
     }
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return `unsolved` if no attempt was right, `hard` up to a quarter, `medium` up to three quarters, else `easy`."""
-    count = sum(one.attempts or 0 for one in attempts)
-    passed = sum(one.passed or 0 for one in attempts)
+    """Return the bin of the share of right attempts.
+
+    `unsolved` without a right one, `hard` up to a quarter, `medium` up to three quarters, else `easy`; None without
+    attempts.
+    """
+    count = sum(condition.attempts or 0 for condition in attempts)
+    passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
         return None
     if not passed:
@@ -124,7 +130,7 @@ def _attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
 
 
 def _whole(value: JsonValue) -> int | None:
-    if type(value) is int and 0 <= value < 2**31:  # nearly all are
+    if type(value) is int and 0 <= value < 2**31:  # nearly all values
         return value
     number = _number(value)
     return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
@@ -142,7 +148,7 @@ def _number(value: JsonValue) -> float | None:
 
 _BINS = ("low", "medium", "high")
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
-# What has a column of its own, or is in the text; `source_tools_id` stands for the tools.
+# Source columns that have their own column or are part of the text; `source_tools_id` stands for the tools.
 _READ = frozenset(
     {"uuid", "messages", "text", "tools", "metadata", "expected_answer", "capability_target", "reasoning", "license"}
     | {"used_in", "lean_header", "formal_statement", "tags"}
@@ -152,13 +158,17 @@ _READ = frozenset(
 def row_metadata(
     row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowsRecipe
 ) -> dict[str, object]:
-    """Return the columns `meta_…`; null where the row says nothing (`meta_tags` is then empty).
+    """Return the columns `meta_…` of a row.
 
-    A column of an unexpected type is kept as canonical JSON, and so are `metadata` and every column that has no other
-    place.
+    A missing value is null; `meta_tags` is then empty. A column of an unexpected type is stored as canonical JSON, and
+    so are `metadata` and every column without its own place.
 
     Args:
-        conversation: the row's messages before any is dropped.
+        row: Source row.
+        conversation: Messages of the row before rendering drops any.
+        domain: Domain of the dataset.
+        split: Split of the row.
+        settings: Recipe of the rows.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -175,15 +185,17 @@ def row_metadata(
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """`low`, `medium` or `high`: as the row says in `difficulty_bin` or `difficulty`; else the word with which the name
-    of its split begins, as those of Math-v2 do (`high_part00`); null where neither says one.
+    """Return the difficulty `low`, `medium` or `high`; None if unknown.
+
+    The row's `difficulty_bin` or `difficulty` comes first, then the first word of the split's name, as in Math-v2
+    (`high_part00`).
     """
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
 
 
 def row_correctness(row: Row) -> dict[str, object]:
-    """Return the columns of what the evaluations of a row tell, also where they came as JSON text."""
+    """Return the correctness columns of a row, whose evaluations may be JSON text."""
     metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
         with suppress(msgspec.DecodeError, RecursionError):
@@ -193,7 +205,7 @@ def row_correctness(row: Row) -> dict[str, object]:
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
-    """Return the row's own tags, its sources, and what the row and its conversation have, sorted."""
+    """Return the sorted tags: the row's own, its sources, and its features."""
     sources = (row.get(column) for column in ("data_source", "source"))
     has = {
         "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
@@ -202,7 +214,7 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
         "reasoning": "analysis" in [message.channel for message in conversation],
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
     }
-    tags = {*_texts(row.get("tags")), *(tag for tag, is_there in has.items() if is_there)}
+    tags = {*_texts(row.get("tags")), *(tag for tag, is_present in has.items() if is_present)}
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
@@ -210,69 +222,69 @@ def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
     read = _READ - {"messages"} if has_value(row.get("text")) else _READ
     uuid = to_text(row.get("uuid"))
-    if uuid is not None and not is_its_id(uuid):
+    if uuid is not None and not is_row_id(uuid):
         read -= {"uuid"}
-    others = {
+    remaining = {
         column: value
         for column, value in row.items()
         if column not in read and column not in hidden and has_value(value)
     }
-    return canonical_text(others) if others else None
+    return canonical_text(remaining) if remaining else None
 
 
 def _texts(value: JsonValue) -> list[str]:
-    """A column that should be a list of texts; one that is no list is a list of one."""
+    """Return a column as a list of texts; a single value becomes a list of one."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
 
 
 GRAM_TOKENS = 16
-# A run is hashed as a polynomial modulo 2**32. The base is odd, so that multiplying loses nothing: the golden ratio's
-# bits (Knuth, TAOCP vol. 3, 6.4). Its powers 1, 2, 4, 8 join runs of that many tokens.
+# A run is hashed as a polynomial modulo 2**32. The base has the golden ratio's bits (Knuth, TAOCP vol. 3, 6.4) and is
+# odd, so that multiplication is invertible. Its powers 1, 2, 4, 8 join runs of that many tokens.
 _POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM_TOKENS.bit_length() - 1)]
 
 
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
-    """The fraction of a text's 16-token runs that occurred in it before, to four digits; 0 of a text without such runs.
+    """Compute the fraction of 16-token runs that occurred in the text before.
 
-    Reasoning that quotes its problem reaches 0.16 in the real rows; a text that loops to its end goes to 1. Runs are
-    compared by 32-bit hashes: of n runs a fraction of about n / 2**33 is counted too much, 0.0001 of a million tokens.
+    Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
+    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes: for n runs, the fraction is about n /
+    2**33 too high, 0.0001 for a million tokens.
 
     Args:
-        ids: shape (tokens,).
+        ids: Token ids, shape (tokens,).
     """
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:
         return 0.0
     hashes = ids.view(np.uint32)
-    for step, power in enumerate(_POWERS):  # the hash of a run from those of its halves
+    # Step k joins two adjacent runs of 2**k tokens: hash(first + second) = hash(first) * base**(2**k) + hash(second).
+    for step, power in enumerate(_POWERS):
         first = hashes[: -(1 << step)] * power
         first += hashes[1 << step :]
         hashes = first
-    hashes.sort()
+    hashes.sort()  # equal runs become neighbours: each neighbour pair is one repetition
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
 
 
 def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dict[str, object]:
-    """Return the columns `stats_…` of a text; one that is no Harmony has no messages to count.
+    """Return the columns `stats_…` of a text; invalid Harmony has 0 messages.
 
-    Existing datasets have an estimate as `stats_approx_tokens`; here it equals `stats_tokens`.
+    Existing datasets have an estimate as `stats_approx_tokens`; it equals `stats_tokens` in these rows.
     """
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     return {
         "stats_char_len": len(parsed.text),
         "stats_approx_tokens": tokens,
         "stats_tokens": tokens,
-        "stats_completion_tokens": sum(bodies[one][1] - bodies[one][0] for one in loss_messages(parsed, loss)),
+        "stats_completion_tokens": sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss)),
         "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
         "stats_tool_calls": len(parsed.calls),
     }
 
 
 def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
-    """Whether a text ends with words of the assistant that count in the loss: more than blanks, no call where calls
-    don't count.
-    """
+    """Check whether the last message is non-blank and counts in the loss."""
     counting, last = loss_messages(parsed, loss), len(parsed.messages) - 1
     return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 
@@ -280,18 +292,18 @@ def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
 def row_quality(
     text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
 ) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, those of duplicates as before deduplication.
+    """Return the columns `quality_…` of a text, with duplicates not yet determined.
 
-    Whether calls fit their tools is null where it can't be told: the text is no Harmony, or it came as text that has
-    calls, from a row without tools.
+    `quality_valid_tool_schema` is null if it is unknown: the text is not valid Harmony, or it came as text with calls
+    from a row without tools.
     """
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
-    # Of a text that was Harmony before, the tools may be in the text alone.
-    can_tell = is_valid and not (text.came_as_text and calls and tools is None)
+    # A row that came as Harmony text may declare its tools only in the text.
+    is_known = is_valid and not (text.came_as_text and calls and tools is None)
     return {
         "quality_valid_harmony": is_valid,
         "quality_completion_nonempty": has_completion(text.parsed, loss),
-        "quality_valid_tool_schema": calls_fit_tools(calls, tools) if can_tell else None,
+        "quality_valid_tool_schema": calls_fit_tools(calls, tools) if is_known else None,
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,
         "quality_similarity": None,
@@ -305,5 +317,5 @@ def row_quality(
 
 
 def length_bin(tokens: int) -> Literal["short", "normal", "long"]:
-    """Return the length of a text of so many tokens as a word."""
+    """Return the length bin of a text with a number of tokens."""
     return "short" if tokens < 128 else "long" if tokens > 16_384 else "normal"

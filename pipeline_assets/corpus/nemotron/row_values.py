@@ -1,4 +1,8 @@
-"""Values of rows."""
+"""Values of source rows: missing values, canonical JSON and reasons of rejects.
+
+A missing value is absent, null, `""` or `[]`: equal rows arrive as published JSON, which omits keys, and through Arrow,
+which fills them with null.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,20 +13,21 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
-# Made once: json.dumps would make an encoder for every value. JSON can't hold itself.
+# One encoder, because json.dumps would create one for every value. JSON values cannot contain themselves.
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
 ).encode
 
 
 def has_value(value: JsonValue) -> bool:
-    """Whether a column or key has a value; `{}`, 0 and false are values."""
+    """Check whether a column or key has a value; `{}`, 0 and false are values."""
     return bool(value) or (value is not None and value != "" and value != [])
 
 
 def canonical_text(value: JsonValue) -> str:
-    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them; NaN and
-    infinities, which Parquet has and JSON has not, as null.
+    """Return JSON with sorted keys and no blanks, equal for equal values.
+
+    Numbers are written as Python writes them. NaN and infinities, which Parquet has and JSON lacks, become null.
     """
     try:
         return _encode(value)
@@ -31,20 +36,19 @@ def canonical_text(value: JsonValue) -> str:
 
 
 def to_text(value: JsonValue) -> str | None:
-    """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
+    """Return a value as text: None if missing, canonical JSON if not a string."""
     if not has_value(value):
         return None
     return value if isinstance(value, str) else canonical_text(value)
 
 
 class RowReason(StrEnum):
-    """The code under which a rejected row is counted; `harmony.message.Reason` has the others.
+    """Reason code of a rejected row; `harmony.message.Reason` has the others.
 
-    `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
-    without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
-    `malformed_tool_call`, `malformed_tools`: not the form that the datasets have. `unknown_role`. `reply_without_call`:
-    a tool replies without a name, and no call waits. `lone_surrogate`: no UTF-8 has it. `nested_too_deep`: more than
-    `columns.MAX_NESTING` values in values.
+    `no_messages`: messages, text and parts of a proof are missing. `no_problem`, `no_formal_statement`: missing in a
+    proof without messages. `wrong_type`: a column has an unexpected type. `malformed_message`, `malformed_tool_call`,
+    `malformed_tools`: unknown form. `unknown_role`. `reply_without_call`: a tool replies without a name, and no call is
+    open. `lone_surrogate`: not encodable as UTF-8. `nested_too_deep`: more than `columns.MAX_NESTING` levels.
     """
 
     NO_MESSAGES = "no_messages"
@@ -61,4 +65,4 @@ class RowReason(StrEnum):
 
 
 class RowFault(Refusal):
-    """A row that can't be used, whatever its conversation is; its reason is a `RowReason`."""
+    """Exception for an unusable row; its reason is a `RowReason`."""

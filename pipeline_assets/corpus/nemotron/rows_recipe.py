@@ -1,4 +1,4 @@
-"""Recipe of rows."""
+"""Recipe section of normalised rows."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -15,14 +15,14 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection, Share
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
-SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
+SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 
 
 _LOSS = Option("The completion: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
 class AssistantAllLoss(RecipeSection):
-    """See `AssistantAll`."""
+    """Settings of the loss mode `AssistantAll`."""
 
     mode: Annotated[Literal["assistant_all"], _LOSS] = "assistant_all"
     analysis: bool = True
@@ -30,13 +30,16 @@ class AssistantAllLoss(RecipeSection):
 
 
 class AssistantLastLoss(RecipeSection):
-    """See `AssistantLast`."""
+    """Settings of the loss mode `AssistantLast`."""
 
     mode: Annotated[Literal["assistant_last"], _LOSS]
 
 
 class SystemMessage(RecipeSection):
-    """The system message before each rendered conversation; null leaves its line out. See `SystemContent`."""
+    """System message before each rendered conversation; null omits a line.
+
+    `SystemContent` explains the fields.
+    """
 
     model_identity: str | None = GPT_OSS_SYSTEM.model_identity
     knowledge_cutoff: str | None = GPT_OSS_SYSTEM.knowledge_cutoff
@@ -47,29 +50,27 @@ class SystemMessage(RecipeSection):
 
 
 class RowsRecipe(RecipeSection):
-    """How rows become texts and files.
+    """Rules that turn source rows into texts and files.
 
     Attributes:
-        template: of texts that are rendered. A row that is Harmony text already keeps its text.
-        analysis: what becomes of reasoning; of no effect on a row that is text already.
-        loss: which bodies are the completion.
-        system: the system message before each rendered conversation, or none. A row's tools are in the developer
-            message.
-        reasoning_key: of messages, has the reasoning; None reads it from each of `REASONING_KEYS`.
-        think_tags: what becomes of `<think>` blocks in content of the assistant.
-        drop_invalid_harmony: a row whose own text is no Harmony is dropped; else it is kept, and says so.
-        drop_empty_completion: a row that doesn't end with the assistant's words is dropped; else it is kept, and says
-            so.
-        keep_user_names: the column `user_name` goes into `meta_source_json`.
-        keep_urls: the columns `url` and `user_url` do.
-        max_rows: of a sample that lies evenly over the split's files (`plan_sample`); None for all.
-        shard_bytes: of a split's files that become one Parquet file.
-        max_reject_fraction: more bad rows than this stop the build.
-        tokenizer: counts tokens.
+        template: Template of rendered texts. A row that is Harmony text already keeps its text.
+        analysis: Treatment of reasoning; no effect on a row that is text already.
+        loss: Bodies that are the completion.
+        system: System message before each rendered conversation, or null. A row's tools are in the developer message.
+        reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
+        think_tags: Treatment of `<think>` blocks in content of the assistant.
+        drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
+        drop_empty_completion: Drop a row that does not end with assistant text; else keep and flag it.
+        keep_user_names: Store the column `user_name` in `meta_source_json`.
+        keep_urls: Store the columns `url` and `user_url` in `meta_source_json`.
+        max_rows: Size of a sample over all files of a split (`plan_sample`); None for all rows.
+        shard_bytes: Source bytes of one Parquet file.
+        max_reject_fraction: Stop the build if the share of rejected rows exceeds this.
+        tokenizer: Tokenizer that counts tokens.
     """
 
     LATER_KEYS = frozenset({"reasoning_key", "think_tags"})
-    template: Annotated[Template, pydantic.Field(strict=False), Option("Of texts that are rendered: harmony/1.")] = (
+    template: Annotated[Template, pydantic.Field(strict=False), Option("Template of rendered texts: harmony/1.")] = (
         Template.HARMONY_1
     )
     analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
@@ -83,52 +84,53 @@ class RowsRecipe(RecipeSection):
     think_tags: Annotated[
         ThinkTags, pydantic.Field(strict=False), Option("<think> blocks of the assistant: keep, split or drop.")
     ] = ThinkTags.KEEP
-    drop_invalid_harmony: Annotated[bool, Option("Leave out rows whose own text is no Harmony.")] = False
-    drop_empty_completion: Annotated[bool, Option("Leave out rows that don't end with the assistant's words.")] = False
+    drop_invalid_harmony: Annotated[bool, Option("Drop rows whose own text is not valid Harmony.")] = False
+    drop_empty_completion: Annotated[bool, Option("Drop rows that do not end with assistant text.")] = False
     keep_user_names: bool = False
     keep_urls: bool = False
-    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
+    max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
     shard_bytes: int = pydantic.Field(SHARD_BYTES, gt=0)
-    max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.")] = "0.05"
+    max_reject_fraction: Annotated[Share, Option("Stop if a split's share of rejected rows exceeds this.")] = "0.05"
     tokenizer: TokenizerRecipe = TokenizerRecipe()
 
     @pydantic.field_validator("template")
     @classmethod
-    def _is_rendered(cls, template: Template) -> Template:
+    def _check_template(cls, template: Template) -> Template:
         if template not in RENDERERS:
-            raise ValueError(f"{template} is read, and no longer rendered; write {Template.HARMONY_1}")
+            raise ValueError(f"{template} is no longer rendered; write {Template.HARMONY_1}")
         return template
 
     @pydantic.field_validator("reasoning_key")
     @classmethod
-    def _is_free(cls, name: str | None) -> str | None:
+    def _check_reasoning_key(cls, name: str | None) -> str | None:
         if name in ("", "role", "content", "tool_calls"):
             raise ValueError(f"must name a message key other than role, content and tool_calls, got {name!r}")
         return name
 
     def content_of_rows(self) -> dict[str, Any]:
-        """The same without the tokenizer, which manifests name beside it."""
+        """Return the content without the tokenizer, which manifests store separately."""
         return {key: value for key, value in self.content().items() if key != "tokenizer"}
 
     @property
     def loss_mode(self) -> LossMode:
-        """The bodies that are the completion."""
+        """Loss mode: the bodies that are the completion."""
         loss = self.loss
         return AssistantLast() if isinstance(loss, AssistantLastLoss) else AssistantAll(loss.analysis, loss.calls)
 
     @property
     def system_content(self) -> SystemContent | None:
-        """The system message before each rendered conversation."""
+        """System message before each rendered conversation; None to omit it."""
         return None if self.system is None else SystemContent(**dict(self.system), tools=())
 
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
-    """Return how the rows of a split are made; the split's reasoning effort replaces that of the system message.
+    """Return the rules of a split's rows, with the split's reasoning effort.
 
     Args:
-        recipe: the part of the recipe that their bytes depend on, as a target or a manifest has it.
+        recipe: Part of the recipe that determines their bytes, as in a target or a manifest.
+        tokenizer: Tokenizer as in a target or a manifest.
     """
     rows, effort = RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:

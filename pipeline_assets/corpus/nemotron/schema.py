@@ -1,6 +1,4 @@
-"""The one schema of all splits: columns are nullable, never missing; what each holds, and the files that hold them. And
-conditions over these columns, in SQL, which say which rows are candidates for what.
-"""
+"""Schema of normalised rows with a description of each nullable column."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,80 +16,83 @@ _FLOAT, _SMALL, _WHOLE = pa.float64(), pa.int32(), pa.int64()
 _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "id": (
         _TEXT,
-        "The row's uuid, else a hash of what was asked and said; repeats within a split end in `#2`, `#3`, …",
+        "The row's uuid, else a hash of its content; repeats within a split end in `#2`, `#3`, …",
     ),
-    "dataset": (_TEXT, "The source dataset."),
-    "subset": (_TEXT, "Its configuration, `default` where it has but one."),
-    "split": (_TEXT, "The split of the source dataset."),
+    "dataset": (_TEXT, "Source dataset."),
+    "subset": (_TEXT, "Configuration of the dataset, `default` if it has only one."),
+    "split": (_TEXT, "Split of the source dataset."),
     "text": (_TEXT, "The whole conversation as one text."),
-    "text_sha1": (_TEXT, "sha1 of the text in UTF-8, by which rows of other sets of Harmony texts are joined."),
-    "loss_mode": (_TEXT, "Which bodies of the text count as completion: `assistant_all` or `assistant_last`."),
-    "loss_rule": (_TEXT, "The same with its settings: whether reasoning and calls count."),
-    "template": (_TEXT, "How the text is written, `harmony/1` or `plain/1`; null where it is no Harmony."),
+    "text_sha1": (_TEXT, "sha1 of the text in UTF-8, to join rows with other sets of Harmony texts."),
+    "loss_mode": (_TEXT, "Bodies of the text that count as completion: `assistant_all` or `assistant_last`."),
+    "loss_rule": (_TEXT, "Loss mode with its settings: whether reasoning and calls count."),
+    "template": (_TEXT, "Format of the text, `harmony/1` or `plain/1`; null if it is not valid Harmony."),
     "meta_correctness": (_FLOAT, "Share of right attempts under the best condition, 0 to 1."),
-    "meta_correctness_high": (_FLOAT, "The same, over the conditions of high reasoning effort alone."),
+    "meta_correctness_high": (_FLOAT, "Share of right attempts under the best condition of high reasoning effort."),
     "meta_pass_k": (_SMALL, "Attempts under the best condition."),
-    "meta_correct_count": (_SMALL, "How many of them were right."),
+    "meta_correct_count": (_SMALL, "Right attempts under the best condition."),
     "meta_correctness_condition": (_TEXT, "The best condition, such as `high_with_tool`."),
-    "meta_solved_bin": (_TEXT, "From all attempts together: `unsolved`, `hard`, `medium` or `easy`."),
-    "meta_difficulty_bin": (_TEXT, "`low`, `medium` or `high`, as the source says, or names the split."),
+    "meta_solved_bin": (_TEXT, "Difficulty from all attempts together: `unsolved`, `hard`, `medium` or `easy`."),
+    "meta_difficulty_bin": (_TEXT, "`low`, `medium` or `high`, according to the source or the name of the split."),
     "meta_domain": (_TEXT, "`math`, `proof`, `science`, `agentic` or `chat_if`."),
     "meta_tags": (
         _TEXTS,
-        "What the row is and has: `source:NAME`, `tools`, `tool_calls`, `reasoning`, `multi_turn`, …, sorted.",
+        "Sorted features of the row: `source:NAME`, `tools`, `tool_calls`, `reasoning`, `multi_turn`, …",
     ),
-    "meta_eval_json": (_TEXT, "The source's column `metadata`, as JSON."),
-    "meta_expected_answer": (_TEXT, "The answer that is held to be right."),
-    "meta_capability_target": (_TEXT, "What the row is meant to teach, as the source says."),
-    "meta_reasoning": (_TEXT, "The source's label `on` or `off`; it doesn't promise that there is reasoning."),
-    "meta_license": (_TEXT, "The row's licence, as the source says."),
-    "meta_used_in": (_TEXTS, "Models that the source says it was used for."),
-    "meta_task": (_TEXT, "Of proofs: `formalisation` or `proof`."),
-    "meta_lean_header": (_TEXT, "Of proofs: what stands before the statement in Lean."),
-    "meta_formal_statement": (_TEXT, "Of proofs: the statement in Lean."),
-    "meta_source_json": (_TEXT, "The source's other columns, as JSON."),
-    "quality_valid_harmony": (_TRUTH, "Whether the text is Harmony messages, one after the other, and nothing else."),
-    "quality_completion_nonempty": (_TRUTH, "Whether it ends with words of the assistant that count in the loss."),
+    "meta_eval_json": (_TEXT, "Column `metadata` of the source, as JSON."),
+    "meta_expected_answer": (_TEXT, "Expected answer."),
+    "meta_capability_target": (_TEXT, "Capability that the row should teach, according to the source."),
+    "meta_reasoning": (_TEXT, "Label `on` or `off` of the source; it does not guarantee that the row has reasoning."),
+    "meta_license": (_TEXT, "Licence of the row, according to the source."),
+    "meta_used_in": (_TEXTS, "Models that the row was used for, according to the source."),
+    "meta_task": (_TEXT, "Task of a proof: `formalisation` or `proof`."),
+    "meta_lean_header": (_TEXT, "Lean header of a proof, before the statement."),
+    "meta_formal_statement": (_TEXT, "Statement of a proof in Lean."),
+    "meta_source_json": (_TEXT, "Other columns of the source, as JSON."),
+    "quality_valid_harmony": (_TRUTH, "Whether the text consists of Harmony messages and nothing else."),
+    "quality_completion_nonempty": (
+        _TRUTH,
+        "Whether the text ends with non-blank assistant text that counts in the loss.",
+    ),
     "quality_valid_tool_schema": (
         _TRUTH,
-        "Whether all calls fit the tools that the row declares; null where it can't be told.",
+        "Whether all calls fit the tools that the row declares; null if unknown.",
     ),
-    "quality_is_duplicate": (_TRUTH, "Whether a kept row asks nearly the same; false before deduplication."),
-    "quality_duplicate_of": (_TEXT, "That row: its dataset, split and id."),
-    "quality_similarity": (_FLOAT, "Jaccard similarity of what both ask."),
+    "quality_is_duplicate": (_TRUTH, "Whether a kept row has nearly the same prompt; false before deduplication."),
+    "quality_duplicate_of": (_TEXT, "Dataset, split and id of that kept row."),
+    "quality_similarity": (_FLOAT, "Jaccard similarity of both prompts."),
     "quality_length": (_TEXT, "`short` (below 128 tokens), `long` (above 16,384) or `normal`."),
-    "quality_repetition": (_FLOAT, "Share of its runs of 16 tokens that occurred in it before, 0 to 1."),
-    "quality_empty_messages": (_SMALL, "Messages before the last one that hold nothing but blanks."),
+    "quality_repetition": (_FLOAT, "Share of runs of 16 tokens that occurred earlier in the text, 0 to 1."),
+    "quality_empty_messages": (_SMALL, "Blank messages before the last one."),
     "quality_known_channels": (
         _TRUTH,
-        "Whether all channels are Harmony's: `analysis`, `commentary`, `final`; null where the text is no Harmony.",
+        "Whether all channels are Harmony's (`analysis`, `commentary`, `final`); null if the text is not Harmony.",
     ),
     "quality_control_characters": (
         _SMALL,
-        "Control characters but tab and line ends, also as escapes of JSON: U+0008 may have been `\\b` of LaTeX.",
+        "Control characters except tab and line ends, also as JSON escapes: U+0008 may have been `\\b` of LaTeX.",
     ),
-    "quality_stalled_calls": (_SMALL, "Calls that repeat an equal one after two equal replies."),
+    "quality_stalled_calls": (_SMALL, "Calls that repeat an equal call after two equal replies."),
     "stats_char_len": (_WHOLE, "Characters (code points) of the text."),
-    "stats_approx_tokens": (_WHOLE, "The same as `stats_tokens`."),
+    "stats_approx_tokens": (_WHOLE, "Equal to `stats_tokens`."),
     "stats_tokens": (_WHOLE, "o200k Harmony tokens of the text, control tokens included."),
     "stats_completion_tokens": (_WHOLE, "Tokens of the bodies that count as completion."),
     "stats_turns": (_SMALL, "Messages of the user."),
     "stats_tool_calls": (_SMALL, "Calls by the assistant."),
-    "source_file": (_TEXT, "The file of the source dataset that the row is in."),
+    "source_file": (_TEXT, "File of the source dataset that contains the row."),
     "source_row": (
         _WHOLE,
-        "Where in that file: of JSON lines the bytes before its line, uncompressed; of Parquet its number.",
+        "Position in that file: uncompressed bytes before the line in JSON lines, row number in Parquet.",
     ),
-    "source_revision": (_TEXT, "The commit of the source dataset."),
-    "source_tools_id": (_TEXT, "Which tools the row declares: a key of `<split>__tools_catalog.json`."),
-    "source_tools_count": (_SMALL, "How many these are."),
+    "source_revision": (_TEXT, "Commit of the source dataset."),
+    "source_tools_id": (_TEXT, "Tools that the row declares: a key of `<split>__tools_catalog.json`."),
+    "source_tools_count": (_SMALL, "Number of declared tools."),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
-COLUMNS: Final = {name: said for name, (_, said) in _COLUMNS.items()}
+COLUMNS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
 
 
 def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.Table:
-    """Select columns of the schema; one that rows of an earlier version lack is null."""
+    """Select columns of the schema; columns that an earlier version lacks are null."""
     schema = pa.schema([SCHEMA.field(name) for name in names])
     known = set(table.column_names)
     columns = [table[field.name] if field.name in known else pa.nulls(table.num_rows, field.type) for field in schema]
@@ -99,5 +100,5 @@ def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.T
 
 
 def data_files(shards: Artifact) -> list[str]:
-    """The names of the files that hold the rows of a split, in order."""
+    """Return the names of the files with the rows of a split, in order."""
     return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]

@@ -1,4 +1,4 @@
-"""What a recipe says of datasets, of their rows, and of what is made of these: its sections, but `pools`."""
+"""Recipe sections of the Nemotron stages and checks across sections."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,39 +19,39 @@ DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
 
 
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)
-CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several is chosen
+CORRECTNESS = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
 
 
 class Scan(RecipeSection):
-    """How much of each split the inventory reads.
+    """Scope of the inventory.
 
     Attributes:
-        max_rows: of a sample that lies evenly over its files; None for all.
+        max_rows: Size of a sample over all files; None for all rows.
     """
 
-    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
+    max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
 
 
 class HubLayout(RecipeSection):
-    """Splits of a dataset in one folder, as a hub has them.
+    """Splits of a dataset in one folder, as on a hub.
 
     Attributes:
-        readme: with the dataset's card.
+        readme: Add the dataset's card.
     """
 
-    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme")] = False
+    readme: Annotated[bool, Option("Add the dataset's card.", "write-readme")] = False
 
 
 class DeduplicateRecipe(RecipeSection):
-    """Which normalised rows go, or are tagged as duplicates.
+    """Rules that drop normalised rows or tag them as duplicates.
 
     Attributes:
-        min_completion_tokens: a completion of fewer is next to nothing.
-        scope: among whose rows one may be a duplicate: of its split, of its dataset, or of all of the recipe.
-        near: prompts that are alike; None looks for none.
-        near_duplicates: whether they are tagged, or dropped; the most correct one stays, of several of those the first.
+        min_completion_tokens: Minimum number of completion tokens.
+        scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
+        near: Similarity of near duplicates; None to skip the search.
+        near_duplicates: Tag or drop near duplicates. The most correct row is kept, the first of equals.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)
@@ -60,11 +60,14 @@ class DeduplicateRecipe(RecipeSection):
     near_duplicates: Literal["tag", "drop"] = "tag"
 
     def split_scope(self, split: str) -> str | None:
-        """The partition of all whose rows are compared with those of one; None where there is but one."""
+        """Return the partition of all rows that a split's rows are compared with.
+
+        None if the scope is the whole recipe.
+        """
         return {"split": split, "dataset": dataset_name(split), "all": None}[self.scope]
 
     def by_prompt(self) -> dict[str, Any] | None:
-        """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
+        """Return the `DedupRecipe` of prompts as content; None without near deduplication."""
         if self.near is None:
             return None
         order = {"selection": "quality", "quality_column": CORRECTNESS}
@@ -72,12 +75,12 @@ class DeduplicateRecipe(RecipeSection):
 
 
 class PublishRecipe(RecipeSection):
-    """The pools of each dataset as a dataset of a hub.
+    """Publication of each dataset's pools as a dataset of a hub.
 
     Attributes:
-        repo: owner/name; `{dataset}` in it stands for the name of the dataset, without its owner, in lower case.
-        private: of a repo that isn't there yet: whether only its owner sees it.
-        allow_unknown_licences: whether rows go of which nobody knows the licence.
+        repo: Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
+        private: Create a new repo as private.
+        allow_unknown_licences: Publish rows without a known licence.
     """
 
     repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]
@@ -85,55 +88,56 @@ class PublishRecipe(RecipeSection):
     allow_unknown_licences: bool = False
 
     def recipe_content(self, dataset: str) -> dict[str, Any]:
-        """The same of one dataset, by the name of its folder."""
+        """Return the section's content for one dataset, named by its folder."""
         return self.content() | {"repo": self.repo.replace("{dataset}", dataset)}
 
 
 def recipe_warnings(
     datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
 ) -> Iterator[str]:
-    """What to know before a recipe is built: splits whose system messages may say another effort than they were
-    answered with; that no token says who publishes. Of the six, EFFORTS has those that are rendered and whose splits
-    are named after efforts.
+    """Yield warnings before a recipe is built.
+
+    They report splits whose system messages may state another effort than their answers had, and a publication
+    without a token. Of the six datasets, only those in `EFFORTS` are rendered and have splits named after efforts.
     """
     if rows is not None and rows.system is not None:
-        asked = [one for one in datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
-        yield from filter(None, (one.effort_warnings(rows.system.reasoning_effort) for one in asked))
+        sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]
+        yield from filter(None, (section.effort_warnings(rows.system.reasoning_effort) for section in sections))
     if publish is not None and not os.environ.get("HF_TOKEN"):
-        yield f"HF_TOKEN isn't set: all is built but what is published as {publish.repo}"
+        yield f"HF_TOKEN is not set: everything except the publication to {publish.repo} will be built"
 
 
 def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Sections of a recipe, as it was read, that lack another one, or can't be as they are."""
+    """Yield errors of sections that lack another section or contradict it."""
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
         fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
-        yield RecipeError((), "it asks for nothing", fix)
-    for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
+        yield RecipeError((), "the recipe requests no artifact", fix)
+    for key in ("hf_layout", "deduplicate"):
         if recipe.get(key) is not None and not has_rows:
-            yield RecipeError((key,), f"`{key}` {what} normalised rows", "add `rows`")
-    for key, what in (("pools", "are of rows that stay"), ("decontamination", "decides which rows stay")):
+            yield RecipeError((key,), f"`{key}` needs normalised rows", "add `rows`")
+    for key in ("pools", "decontamination"):
         if recipe.get(key) is not None and recipe.get("deduplicate") is None:
-            yield RecipeError((key,), f"`{key}` {what}", "add `deduplicate`, `{}` is enough")
+            yield RecipeError((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")
     if recipe.get("publish") is not None and recipe.get("pools") is None:
-        yield RecipeError(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
+        yield RecipeError(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
     if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:
-        fix = "add `pools`, `{}` is enough; or leave out `rows`, if the datasets are pools"
-        yield RecipeError(("scoring",), "`scoring` is of pools", fix)
+        fix = "add `pools`, `{}` is enough; or omit `rows`, if the datasets are pools"
+        yield RecipeError(("scoring",), "`scoring` needs pools", fix)
     if recipe.get("subsets") is not None and recipe.get("scoring") is None:
-        yield RecipeError(("subsets",), "`subsets` are chosen by scores", "add `scoring`")
+        yield RecipeError(("subsets",), "`subsets` needs scores", "add `scoring`")
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
-        fix = "write {dataset} in it, such as owner/{dataset}-pools"
-        yield RecipeError(("publish", "repo"), "all datasets would be one repo", fix)
+        fix = "add {dataset}, such as owner/{dataset}-pools"
+        yield RecipeError(("publish", "repo"), "`publish.repo` would be the same for all datasets", fix)
     if section_at(recipe, "decontamination").get("action") == "cut":
-        what, fix = "a row goes as a whole, nothing is cut out of it", "write `drop`, without the section `cut`"
+        what, fix = "rows can only be dropped as a whole, got `cut`", "write `drop`, without the section `cut`"
         yield RecipeError(("decontamination", "action"), what, fix)
     yield from _check_datasets(recipe, has_rows, has_layout)
 
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
-    """Datasets that are there twice, or lack what their rows need."""
+    """Yield errors of repeated datasets or splits, and of missing row settings."""
     earlier = set[str]()
     for position, section in sections_at(recipe, "datasets"):
         dataset, place = str(section.get("dataset")), ("datasets", position)
@@ -142,11 +146,11 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
         named = [dataset_key(dataset)] if has_layout else []
         for key in (*named, *(partition_key(dataset, split) for split in splits)):
             if key in earlier:
-                fix = "`hf_layout` needs it once" if key in named else "name each split once"
-                yield RecipeError((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
+                fix = "name it once for `hf_layout`" if key in named else "name each split once"
+                yield RecipeError((*place, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
             earlier.add(key)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
             yield RecipeError(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
         if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:
-            what = f"`reasoning_effort` of {dataset} is told in a system message"
-            yield RecipeError((*place, "reasoning_effort"), what, "leave out `system: null`")
+            what = f"`reasoning_effort` of {dataset} needs a system message"
+            yield RecipeError((*place, "reasoning_effort"), what, "omit `system: null`")

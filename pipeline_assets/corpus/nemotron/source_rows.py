@@ -1,17 +1,10 @@
-"""Rows of one split as they were published, file by file: no schema is assumed, no two rows need be alike.
+"""Reader of source rows, file by file and without a schema.
 
-What a row has not is absent, null, `""` or `[]`: the same rows reach us as published JSON, where a key is absent, and
-through Arrow, which fills it with null.
+JSON lines are read as by `json.loads`, with exact integers and floats. NaN, Infinity and numbers beyond all floats,
+which other JSON readers cannot read, make a row a reject. Rows of Parquet become the values of JSON lines
+(`parquet_values`).
 
-JSON lines are read as `json.loads` reads them, integers and floats to the last digit; NaN, Infinity and numbers beyond
-all floats, which are no JSON that others can read, make a row a reject.
-
-Rows of Parquet become what JSON lines would have: a row is the same whichever of the two it was published as. Parquet
-has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
-themselves can't be told from that, and goes with it; in lists nulls stay. Nor does it have each row's order of keys,
-which is that of a tool's properties in a text.
-
-| name | place of a row (`source_row`) | pieces |
+| name | position of a row (`source_row`) | pieces |
 |---|---|---|
 | `.jsonl` `.ndjson` | bytes before its line in the uncompressed text | byte ranges; a compressed file is one |
 | `.parquet` | number in the file, from 0 | runs of row groups |
@@ -33,7 +26,7 @@ from pipeline_assets.spine.stage import grouped_by_size
 
 SourcePiece = ByteRange | RowGroupRun
 SHARD_BYTES = 1 << 26
-SAMPLE_PIECES = 16  # of a file: a sample is drawn over all of it, since the first rows of a file are often alike
+SAMPLE_PIECES = 16  # pieces per file: a sample covers the whole file, since its first rows are often alike
 _SAMPLE_PIECE_BYTES = 1 << 23
 _BATCH_ROWS = 64  # rows of 2 MB are common
 _SHOWN_BYTES = 80
@@ -41,7 +34,7 @@ _SHOWN_BYTES = 80
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One row: its file as the manifest names it, its place there, its columns."""
+    """Row with its file, as the manifest names it, and its position there."""
 
     file: str
     place: int
@@ -53,9 +46,10 @@ class RowShard:
     """Consecutive pieces of a split's files.
 
     Attributes:
-        limits: by piece, how many of its first rows are read, beside those that pieces before it fell short of; None
-            for all rows of all pieces.
-        rows: unknown before they are read.
+        name: Number of the shard as five digits.
+        pieces: Pieces in order.
+        limits: Rows to read from the start of each piece, plus the rows that earlier pieces lacked; None for all rows.
+        rows: 0, because rows are unknown before they are read.
     """
 
     name: str
@@ -65,10 +59,12 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """All rows of the files, in order, in shards of about `shard_bytes`: the same for the same sizes and footers.
+    """Plan shards of about `shard_bytes` over all rows of the files, in order.
+
+    The plan depends only on sizes and footers.
 
     Raises:
-        InputError: a file isn't what its name says.
+        InputError: A file's content does not match its name.
     """
     pieces = [piece for file in files for piece in _pieces(file, shard_bytes)]
     groups = grouped_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
@@ -76,14 +72,15 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 
 
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
-    """At most `rows` rows, as one shard: the first rows of each of some pieces, which lie evenly over every file.
+    """Plan a sample of at most `rows` rows, spread evenly over every file.
 
-    Pieces have at least 8 MiB of a file; a compressed one is one piece. Each gives the same number of rows, the first
-    ones one more where it doesn't come out even. What a piece has not is taken from the next ones that have more: fewer
-    rows than asked for come out only where the last pieces are short.
+    The sample is one shard with the first rows of each piece. Pieces have at least 8 MiB of a file; a compressed file
+    is one piece. Each piece contributes the same number of rows, the first ones one more if the division has a
+    remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
+    short.
 
     Raises:
-        InputError: a file isn't what its name says.
+        InputError: A file's content does not match its name.
     """
     spread = (piece for file in files for piece in _spread(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
@@ -91,17 +88,17 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     return [RowShard("00000", tuple(pieces), tuple(limits))]
 
 
-def empty_sample(max_rows: int, where: object) -> InputError:
-    """What to say of a sample without a row; a full scan may find some."""
-    what = f"a sample of {max_rows:,} at most met no row in its files"
-    return InputError(what, where, f"leave out {key('max_rows', IN_RECIPE)} to read all rows, or leave the split out")
+def empty_sample_error(max_rows: int, where: object) -> InputError:
+    """Return the error of a sample without rows, although a full scan may have some."""
+    what = f"a sample of at most {max_rows:,} rows is empty"
+    return InputError(what, where, f"omit {key('max_rows', IN_RECIPE)} to read all rows, or omit the split")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Every row of the shard, in order, as many as its limits say.
+    """Yield every row of the shard in order, up to its limits.
 
     Raises:
-        InputError: a file can't be read, or changed since it was planned.
+        InputError: A file cannot be read, or changed after it was planned.
     """
     if shard.limits is None:
         for piece in shard.pieces:
@@ -116,15 +113,17 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 
 
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
-    """Every row that begins in the piece, or why there is none in its line; blank lines are no rows.
+    """Yield every row that begins in the piece, or a reject for its line.
 
-    Reasons: `cut_off` (the last line of a file has no newline and can't be read), `not_json`, `wrong_type` (no object),
-    `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
+    Blank lines are skipped. Reasons: `cut_off` (the last line of a file has no newline and cannot be read), `not_json`,
+    `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
 
     Args:
-        limit: how many rows are read; None for all.
+        piece: Piece of a file.
+        limit: Maximum number of rows; None for all.
+
     Raises:
-        InputError: the file can't be read, or changed since it was planned.
+        InputError: The file cannot be read, or changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
     name = piece.file.name
@@ -139,17 +138,17 @@ def _line_rows(placed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[
             if is_blank(line):
                 continue
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
-                row = Fault("cut_off", f"{row.detail}, after {_shown(line)}")
+                row = Fault("cut_off", f"{row.detail}, after {_line_end(line)}")
         yield place, row
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is none of a row."""
+    """Check whether a line has no row."""
     return not line.strip()
 
 
-def _shown(line: bytes) -> str:
-    """The end of a line, in one line."""
+def _line_end(line: bytes) -> str:
+    """Return the end of a line as printable text."""
     return ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
 
 
@@ -164,7 +163,7 @@ def _pieces(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
 
 
 def _spread(file: SourceFile) -> Sequence[SourcePiece]:
-    """Pieces that lie evenly over a file."""
+    """Return pieces spread evenly over a file."""
     pieces = _pieces(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
     step = -(-len(pieces) // SAMPLE_PIECES)
     return pieces[::step] if step else pieces

@@ -1,4 +1,4 @@
-"""Soft flags that are measured on a text."""
+"""Soft quality flags of a text."""
 
 import re
 
@@ -18,10 +18,10 @@ def has_known_channels(parsed: ParsedText) -> bool | None:
 
 
 def count_control_characters(parsed: ParsedText) -> int:
-    """Count control characters, as characters and as escapes in JSON messages.
+    r"""Count control characters, as characters and as escapes in JSON messages.
 
-    They are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular is what JSON
-    makes of LaTeX's `\\boxed` and `\\begin` if they are written with one backslash.
+    They are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular results from
+    LaTeX's `\\boxed` and `\\begin` in JSON with a single backslash.
     """
     raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROLS))
     return raw + sum(_escaped(message.content) for message in parsed.conversation if _JSON.match(message.content))
@@ -29,7 +29,7 @@ def count_control_characters(parsed: ParsedText) -> int:
 
 def _escaped(content: str) -> int:
     """Count escapes of control characters in JSON; 0 for other content, such as LaTeX."""
-    count = sum(found.group(1) is not None for found in _ESCAPE.finditer(content)) if "\\" in content else 0
+    count = sum(match.group(1) is not None for match in _ESCAPE.finditer(content)) if "\\" in content else 0
     if not count:
         return 0
     try:

@@ -1,12 +1,12 @@
-"""The tools that a row declares, and whether calls fit them, by JSON Schema: jsonschema-rs, draft 2020-12.
+"""Declared tools of a row with checks of calls against them.
 
-A catalogue keeps each list of tools once, by its id.
+Arguments are checked by jsonschema-rs, draft 2020-12. A catalogue stores each list of tools once, by its id.
 
-Schemas of tools are often not quite JSON Schema, so they are read before the library gets them. The Python names of
-types mean what they say; `nullable` is as OpenAPI 3.0 has it, a list of `items` and a boolean `exclusiveMinimum` as
-older drafts have them. What can't be read refuses nothing: a keyword whose own value is malformed, a type that nobody
-defines, a reference out of the schema, an expression that takes more than linear time (looking ahead, references back).
-`format` refuses nothing either, nor do anchors and what is unevaluated.
+Schemas of tools are often not valid JSON Schema, so they are rewritten before the library reads them. Python names of
+types are translated; `nullable` follows OpenAPI 3.0; a list of `items` and a boolean `exclusiveMinimum` follow older
+drafts. Unreadable parts refuse no value: a keyword with a malformed value, an unknown type, a reference out of the
+schema, a regular expression that needs more than linear time (lookaround, backreferences). `format` refuses no value
+either, nor do anchors and `unevaluated` keywords.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolN
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
-# A schema whose references are written out may be exponential in its length, and a row can have many schemas, hundreds
-# of expressions and long texts: minutes at worst. A schema of the field weighs 10 to 1,000.
+# A schema with expanded references may be exponential in its length, and a row can have many schemas, hundreds of
+# expressions and long texts: minutes at worst. Real schemas weigh 10 to 1,000.
 MAX_WEIGHT = 50_000
 MAX_STEPS = 200_000_000
-_WEIGHT_OF_A_PATTERN = 500
-_STEPS_OF_A_PART = 1000  # to make a validator of it
+_PATTERN_WEIGHT = 500
+_STEPS_PER_PART = 1000  # cost of building its validator
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
 _PYTHON_NAMES = {
     "str": "string",
@@ -45,7 +45,10 @@ _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
 class Schema:
-    """A schema, ready for many values. Anything fits what is no schema, nothing one that is too complex."""
+    """Schema that checks many values.
+
+    Any value fits a schema that is not an object; no value fits one that is too complex.
+    """
 
     def __init__(self, schema: JsonValue) -> None:
         self._weight, self._validator = 0, None
@@ -56,12 +59,12 @@ class Schema:
         self._weight, self._validator = reader.weight, _validator(reader.read)
 
     def fits(self, value: JsonValue) -> bool:
-        """Whether the value fits."""
+        """Check whether a value fits."""
         return self._validator is not None and self._validator.is_valid(value)
 
     def steps(self, characters: int) -> int:
-        """Bound on the work for a value of so many characters as JSON, to hold against `MAX_STEPS`."""
-        return self._weight * (_STEPS_OF_A_PART + characters)
+        """Bound the work for a value of so many characters as JSON (`MAX_STEPS`)."""
+        return self._weight * (_STEPS_PER_PART + characters)
 
 
 class _TooComplex(Exception):
@@ -73,18 +76,19 @@ def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validat
 
 
 class _Reader:
-    """Reads a schema.
+    """Reader of a schema.
 
     Attributes:
-        read: the schema as the library takes it; its references lead into its own `$defs`, by numbers.
-        weight: how many parts it has with references written out; those into what they are part of count as one.
+        read: Schema for the library; its references point into its own `$defs`, by numbers.
+        weight: Number of parts with expanded references; a recursive reference counts as one.
+
     Raises:
-        _TooComplex: it weighs more than `MAX_WEIGHT`.
+        _TooComplex: The weight exceeds `MAX_WEIGHT`.
     """
 
     def __init__(self, root: JsonValue) -> None:
         self._root = root
-        self._left = MAX_WEIGHT
+        self._budget = MAX_WEIGHT
         self._numbers: dict[str, str] = {}
         self._definitions: dict[str, JsonValue] = {}
         self._weights: dict[str, int] = {}
@@ -99,10 +103,10 @@ class _Reader:
             case list():
                 return 1 + sum(map(self._weight, part))
             case dict():
-                of_names = part.get("patternProperties")
-                patterns = ("pattern" in part) + (len(of_names) if isinstance(of_names, dict) else 0)
+                named = part.get("patternProperties")
+                patterns = ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
                 behind = self._weight_behind(part.get("$ref"))
-                return 1 + behind + _WEIGHT_OF_A_PATTERN * patterns + sum(map(self._weight, part.values()))
+                return 1 + behind + _PATTERN_WEIGHT * patterns + sum(map(self._weight, part.values()))
         return 1
 
     def _weight_behind(self, reference: JsonValue) -> int:
@@ -113,16 +117,16 @@ class _Reader:
         return self._weights.get(number, 0)
 
     def _spend(self, weight: int) -> None:
-        self._left -= weight
-        if self._left < 0:
+        self._budget -= weight
+        if self._budget < 0:
             raise _TooComplex
 
     def _schema(self, schema: JsonValue) -> JsonValue:
         self._spend(1)
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else True
-        found = {name: _READERS[name](self, value) for name, value in schema.items() if name in _READERS}
-        read: dict[str, JsonValue] = {name: value for name, value in found.items() if value is not None}
+        keywords = {name: _READERS[name](self, value) for name, value in schema.items() if name in _READERS}
+        read: dict[str, JsonValue] = {name: value for name, value in keywords.items() if value is not None}
         for side in ("minimum", "maximum"):
             exclusive = f"exclusive{side.capitalize()}"
             if schema.get(exclusive) is True and side in read:
@@ -144,33 +148,36 @@ class _Reader:
         return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """An expression that can't be read is taken to find every name, so that none is an additional property."""
+        """Read schemas by pattern.
+
+        An unreadable pattern is assumed to match every name, so that no name is an additional property.
+        """
         if not isinstance(schemas, dict):
             return None
         read = {self._pattern(pattern) or "": self._schema(schema) for pattern, schema in schemas.items()}
         return read if read.keys() == schemas.keys() else read | {"": True}
 
     def _pattern(self, pattern: JsonValue) -> str | None:
-        """The expression; None where the library doesn't read it, in linear time and little memory."""
-        self._spend(_WEIGHT_OF_A_PATTERN)
+        """Return a pattern if the library reads it in linear time and little memory."""
+        self._spend(_PATTERN_WEIGHT)
         try:
             return pattern if isinstance(pattern, str) and _validator({"pattern": pattern}) else None
         except jsonschema_rs.ValidationError:
             return None
 
     def _reference(self, reference: JsonValue) -> str | None:
-        """None for a reference to elsewhere or to nothing."""
+        """Return a reference into `$defs`; None if it is external or dangling."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
-        found = self._root
+        target = self._root
         for part in reference[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
+            if not isinstance(target, dict) or key not in target:
                 return None
-            found = found[key]
+            target = target[key]
         if reference not in self._numbers:
             number = self._numbers[reference] = str(len(self._numbers))
-            self._definitions[number] = self._schema(found)
+            self._definitions[number] = self._schema(target)
         return f"#/$defs/{self._numbers[reference]}"
 
 
@@ -220,21 +227,20 @@ _READERS: Mapping[str, _ReadKeyword] = {
 }
 
 
-# Larger lists are read each time: so what is kept stays below some tens of megabytes.
+# Larger lists are not cached, which limits the cache to some tens of megabytes.
 _CACHED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, eq=False)
 class DeclaredTools:
-    """A list of tools.
+    """List of tools of a row.
 
     Attributes:
-        tools_id: hex sha256 of `canonical`.
-        canonical: the list as it came, as canonical JSON: its order counts, that of keys does not. What the catalogue
-            has under the id.
-        namespace: what the developer message shows, keys of schemas in the row's own order.
-        parameters: JSON Schema of each tool's arguments, by its name; of several with one name, the last.
-        schemas: those of tools that were called, ready for values.
+        tools_id: Hex sha256 of `canonical`, its key in the catalogue.
+        canonical: The list as canonical JSON: order matters for the list, not for keys.
+        namespace: Content of the developer message, with keys of schemas in the row's own order.
+        parameters: JSON Schema of each tool's arguments by name; the last of several with one name.
+        schemas: Compiled schemas of called tools.
     """
 
     tools_id: str
@@ -244,30 +250,32 @@ class DeclaredTools:
     schemas: dict[str, Schema] = field(default_factory=dict)
 
     def schema(self, name: str) -> Schema:
-        """Of a tool's arguments."""
+        """Return the compiled schema of a tool's arguments."""
         if name not in self.schemas:
             self.schemas[name] = Schema(self.parameters[name])
         return self.schemas[name]
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """The tools of a row's column `tools`, a list or its JSON text; None if there are none.
+    """Return the tools of a row's column `tools`; None if missing.
+
+    The column is a list or its JSON text.
 
     Raises:
-        RowFault: `malformed_tools`: it is no list of functions with names.
+        RowFault: `malformed_tools`: the column is not a list of functions with names.
     """
-    tools = given_tools(row)
+    tools = read_tools(row)
     if tools is None:
         return None
     encoded = msgspec.json.encode(tools)
     return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
 
 
-def given_tools(row: Row) -> JsonValue:
-    """The column `tools` as it came, or of its JSON text; None if nothing is there.
+def read_tools(row: Row) -> JsonValue:
+    """Return the column `tools` as JSON; None if missing.
 
     Raises:
-        RowFault: `malformed_tools`: it is text, but not JSON.
+        RowFault: `malformed_tools`: the column is text, but not JSON.
     """
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
@@ -311,7 +319,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _arguments(call: Message) -> JsonValue:
-    """Return the arguments of a call; None if they are no JSON, or nested deeper than a row may be."""
+    """Return the arguments of a call; None if not JSON or nested too deep."""
     with suppress(msgspec.DecodeError, RecursionError):
         arguments = _decode(call.content)
         return arguments if is_nested_within(arguments) else None
@@ -319,10 +327,10 @@ def _arguments(call: Message) -> JsonValue:
 
 
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
-    """Whether each call names a declared tool, with a JSON object for arguments that fits the tool's schema.
+    """Check whether each call names a declared tool and fits its schema.
 
-    True where nothing is called. A tool that declares no parameters takes any object: what it takes is not known. What
-    takes too long to tell, all calls together, doesn't fit.
+    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object.
+    Calls that take too long to check, all together, do not fit.
     """
     steps = 0
     for call in calls:

@@ -177,7 +177,7 @@ def test_of_a_sample_of_lines_it_is_not_said_how_many_rows_there_are(tmp_path: P
 def test_a_sample_that_meets_no_row_is_refused(tmp_path: Path, inventories: Inventories) -> None:
     folder = write(tmp_path / "in", low=b"\n\n", high=b"")
 
-    with pytest.raises(InputError, match="a sample of 4 at most met no row in its files; leave out `max_rows` in the"):
+    with pytest.raises(InputError, match="a sample of at most 4 rows is empty; omit `max_rows` in the"):
         inventories(folder, "low", max_rows=4)
 
     assert told(inventories(folder, "high", max_rows=4)["high"])["rows_counted"] == 0

@@ -173,12 +173,16 @@ NO_MESSAGES = {"messages": []}
 @pytest.mark.parametrize(
     ("rows", "rules", "what"),
     [
-        ([], {}, "there is no row in its files"),
-        ([{}, {}], {}, "none of 2 rows gives a conversation: 2 no_messages (the first: data/0.jsonl line 1 (byte 0): "),
+        ([], {}, "the files have no rows"),
+        (
+            [{}, {}],
+            {},
+            "none of 2 rows has a usable conversation: 2 no_messages (the first: data/0.jsonl line 1 (byte 0): ",
+        ),
         (
             [{"text": "no Harmony"}] * 2,
             {"drop_invalid_harmony": True},
-            "none of 2 rows gives a conversation: 2 invalid_harmony (the first: ",
+            "none of 2 rows has a usable conversation: 2 invalid_harmony (the first: ",
         ),
         (
             [said("fine"), NO_MESSAGES, {"messages": 3}],
@@ -214,7 +218,7 @@ def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tm
     made = build(tmp_path / "found", write(tmp_path / "in", [], [b"\n"], [said("one"), said("two")]), rules)
 
     assert made.manifest.identity.counts["ledger"]["out"] == 1
-    with pytest.raises(InputError, match="a sample of 1 at most met no row in its files; leave out `max_rows`"):
+    with pytest.raises(InputError, match="a sample of at most 1 rows is empty; omit `max_rows`"):
         build(tmp_path / "none", write(tmp_path / "blank", [b"\n\n"]), rules)
 
 

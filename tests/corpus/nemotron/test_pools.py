@@ -1,4 +1,4 @@
-"""Candidate pools: which rows are in which, that taking one out changes little, and conditions that can't be asked."""
+"""Candidate pools: which rows are in which, that taking one out changes little, and invalid conditions."""
 
 import hashlib
 import random
@@ -229,7 +229,7 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
         assert metadata.row_group(0).column(0).has_offset_index
 
 
-def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
+def test_all_invalid_conditions_are_reported_together() -> None:
     with pytest.raises(UsageError) as refused:
         PoolsRecipe.from_mapping(
             {"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml"
@@ -246,5 +246,5 @@ def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("purpose", ["Tool use", "capability_math", "a/b", "", "a_"])
 def test_a_purpose_names_a_folder_and_a_config(purpose: str) -> None:
-    with pytest.raises(UsageError, match=r"give it another|write lower-case words"):
+    with pytest.raises(UsageError, match=r"choose another name|must be lower-case words"):
         PoolsRecipe.from_mapping({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")

@@ -5,7 +5,7 @@ import json
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, partition_key, split_of_name
+from pipeline_assets.corpus.nemotron.splits import SplitFiles, find_split, find_splits, partition_key, split_from_name
 from pipeline_assets.spine.errors import InputError, UsageError
 
 WHERE = "nvidia/Nemotron-Math-v2@0"
@@ -40,7 +40,7 @@ configs:
     ],
 )
 def test_a_file_name_says_its_split(path: str, split: str) -> None:
-    assert split_of_name(path) == split
+    assert split_from_name(path) == split
 
 
 @pytest.mark.parametrize("card", ["", "---\nlicense: cc-by-4.0\n---\n"])
@@ -119,11 +119,10 @@ GONE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
         (
             ["a b.jsonl", "a_b.jsonl"],
             "",
-            "the files a b.jsonl and a_b.jsonl would both be the split a_b; "
-            "write a recipe that says in `files` which files each of its splits has",
+            "the files a b.jsonl and a_b.jsonl would both be the split a_b; set `files` of each split in a recipe",
         ),
-        (["en/x.jsonl"], FOLDER, "config 'fr' of the card is in ./fr/**, and there is no file"),
-        (MATH, GONE, "split 'low' of the card is in data/gone.jsonl, and there is no file"),
+        (["en/x.jsonl"], FOLDER, "config 'fr' of the card: no JSON lines or Parquet file matches ./fr/**"),
+        (MATH, GONE, "split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl"),
         (MATH, "---\nconfigs: [\n---\n", "the card's YAML can't be read"),
     ],
 )
@@ -170,17 +169,17 @@ def test_splits_of_the_card_that_would_be_one_are_refused(configs: dict[str, lis
 @pytest.mark.parametrize(
     ("split", "line"),
     [
-        ("hihg_part00", "there is no split 'hihg_part00'; did you mean high_part00?"),
-        ("train", "there is no split 'train'; there are high_part00, high_part01, low, medium"),
+        ("hihg_part00", "split 'hihg_part00' not found; did you mean high_part00?"),
+        ("train", "split 'train' not found; choose one of high_part00, high_part01, low, medium"),
     ],
 )
 def test_a_split_that_is_not_there_is_refused_with_the_nearest_one(split: str, line: str) -> None:
-    assert refusal(lambda: files_of_split(MATH, "", split, {}, WHERE), UsageError) == f"{WHERE}: {line}"
+    assert refusal(lambda: find_split(MATH, "", split, {}, WHERE), UsageError) == f"{WHERE}: {line}"
 
 
 def test_a_dataset_without_rows_is_refused() -> None:
-    with pytest.raises(UsageError, match="it has no JSON lines and no Parquet"):
-        files_of_split(["README.md", "a.txt"], "", "train", {}, WHERE)
+    with pytest.raises(UsageError, match="no JSON lines or Parquet files found"):
+        find_split(["README.md", "a.txt"], "", "train", {}, WHERE)
 
 
 def test_a_partition_is_named_after_dataset_and_split() -> None:

@@ -42,14 +42,17 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"revision": "main"}, "is 'main', and a revision is a commit of 40 hex digits"),
-        ({"revision": None}, "maker/chats: give `revision` for a dataset of a hub, or `path` for a folder here"),
-        ({"path": "chats"}, "maker/chats: give `revision` for a dataset of a hub, or `path` for a folder here"),
-        ({"dataset": "chats"}, "'chats' is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1"),
-        ({"dataset": "maker/nemotron"}, "'maker/nemotron' can't be the name of a folder here: give it another"),
-        ({"splits": ["../low"]}, "'../low' is no split"),
-        ({"splits": ["low", "low"]}, "chats/low is there twice; name each split once"),
-        ({"files": {"high": ["*"]}}, "`files` has 'high', which is none of `splits`"),
+        ({"revision": "main"}, "maker/chats must be a commit of 40 hex digits, since a branch moves, got 'main'"),
+        ({"revision": None}, "maker/chats: set `revision` for a hub dataset, or `path` for a local folder"),
+        ({"path": "chats"}, "maker/chats: set `revision` for a hub dataset, or `path` for a local folder"),
+        ({"dataset": "chats"}, "`dataset` must be owner/name, such as nvidia/Nemotron-Science-v1, got 'chats'"),
+        (
+            {"dataset": "maker/nemotron"},
+            "'maker/nemotron' cannot be a folder name in the data root; choose another name",
+        ),
+        ({"splits": ["../low"]}, "a split name must have only letters, digits, `_`, `.` and `-`, got '../low'"),
+        ({"splits": ["low", "low"]}, "chats/low is repeated; name each split once"),
+        ({"files": {"high": ["*"]}}, "`files` has 'high', which is not in `splits`"),
         ({"split": ["low"]}, "unknown key `datasets.0.split`; chats.yaml"),
     ],
 )
@@ -75,7 +78,7 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 is read, and no longer rendered; write"),
+        ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 is no longer rendered; write"),
         ({"loss": {"mode": "assistant_first"}}, "`rows.loss.mode` is 'assistant_first'; did you mean assistant_last?"),
         ({"loss": {"mode": "assistant_all", "call": True}}, "unknown key `rows.loss.call`"),
         ({"max_reject_fraction": "1.5"}, "a fraction is at most 1"),
@@ -91,14 +94,14 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
     ("content", "line"),
     [
         ({"scan": {"max_rows": 0}}, "`scan.max_rows` is 0"),
-        ({"scan": None}, "it asks for nothing; add `scan` for inventories, `rows` for normalised rows"),
+        ({"scan": None}, "the recipe requests no artifact; add `scan` for inventories, `rows` for normalised rows"),
         (
             {"scan": {"max_rows": None}, "hf_layout": {"readme": True}},
-            "`hf_layout` lays out normalised rows; add `rows`",
+            "`hf_layout` needs normalised rows; add `rows`",
         ),
-        ({"scan": {"max_rows": None}, "deduplicate": {}}, "`deduplicate` is about normalised rows; add `rows`"),
-        ({"rows": {}, "pools": {}}, "`pools` are of rows that stay; add `deduplicate`, `{}` is enough"),
-        ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` is of pools; add `pools`, `{}` is enough"),
+        ({"scan": {"max_rows": None}, "deduplicate": {}}, "`deduplicate` needs normalised rows; add `rows`"),
+        ({"rows": {}, "pools": {}}, "`pools` needs deduplicated rows; add `deduplicate`, `{}` is enough"),
+        ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` needs pools; add `pools`, `{}` is enough"),
     ],
 )
 def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) -> None:
@@ -119,7 +122,7 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
     }
 
     assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
-    with pytest.raises(UsageError, match="`reasoning_effort` has 'high', which is none of `splits`"):
+    with pytest.raises(UsageError, match="`reasoning_effort` has 'high', which is not in `splits`"):
         recipe_of(dataset(reasoning_effort={"high": "high"}))
 
 
@@ -130,11 +133,11 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
             ["low", "medium", "HIGH_part00"],
             {},
             "medium",
-            "low, HIGH_part00: rows rendered there say medium; by their names it would be low: low, HIGH_part00: high",
+            "low, HIGH_part00: their rendered rows have effort medium; their names suggest low: low, HIGH_part00: high",
         ),
-        (["low", "rest"], {"low": "low"}, "medium", "rest: rows rendered there say medium"),
+        (["low", "rest"], {"low": "low"}, "medium", "rest: their rendered rows have effort medium"),
         (["low", "medium"], {"low": "low"}, "medium", None),
-        (["medium"], {}, None, "medium: rows rendered there say none; by their names it would be medium: medium"),
+        (["medium"], {}, None, "medium: their rendered rows have effort none; their names suggest medium: medium"),
         (["slow", "highway", "train"], {}, "medium", None),
     ],
 )
@@ -145,7 +148,7 @@ def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_t
 
     told = section.effort_warnings(otherwise)  # type: ignore[arg-type]
 
-    assert told == (remark and f"{section.dataset}: `reasoning_effort` doesn't say that of {remark}")
+    assert told == (remark and f"{section.dataset}: `reasoning_effort` lacks {remark}")
 
 
 @pytest.mark.parametrize(
