@@ -41,7 +41,10 @@ def chats(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (f"inventory --dataset {AGENTIC} --split tool_caling", "no split 'tool_caling'; did you mean tool_calling?"),
+        (
+            f"inventory --dataset {AGENTIC} --split tool_caling",
+            "split 'tool_caling' not found; did you mean tool_calling?",
+        ),
         (f"inventory --dataset {AGENTIC} --revision v2", f"revision v2 not found; run `corpusmill pin {AGENTIC}`"),
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
         ("inventory --dataset chats/train.jsonl", "this is a file; give the folder that it lies in"),

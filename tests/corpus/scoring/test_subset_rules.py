@@ -42,7 +42,7 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
             "`rules.mine.percentile.1` is 2.5: Input should be a valid string; put it in quotes",
         ),
         ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
-        ({"where": ["nll_mean > 1"]}, "there is no column nll_mean"),
+        ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),
         ({"max_rows": 0}, "`rules.mine.max_rows` is 0"),
         ({"percentiles": [0, 1]}, "did you mean `percentile`?"),
     ],
@@ -54,7 +54,7 @@ def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: di
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        *(({"rules": {name: {}}}, "write lower-case words") for name in ("Anchor", "a-b", "a/b", "", "a_")),
+        *(({"rules": {name: {}}}, "must be lower-case words") for name in ("Anchor", "a-b", "a/b", "", "a_")),
         ({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "`order` has a, a: write each of a, b in it once"),
         ({"rules": {}}, "`rules` is {}"),
     ],
