@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import toy_system
 import yaml
+from answers import DOCS, blocks_of
 from crash_points import count_steps, killed_at
 from fuzz_cases import Told, typed
 
@@ -98,3 +100,9 @@ def test_killed_anywhere_it_comes_to_the_same_bytes(share: float, workers: int, 
     build(root, 2 - workers)
 
     assert digest(root) == whole
+
+
+def test_the_page_on_architecture_shows_this_system() -> None:
+    [code] = blocks_of(DOCS / "architecture.md", "python")
+
+    assert code == Path(toy_system.__file__).read_text()

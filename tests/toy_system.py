@@ -1,4 +1,4 @@
-"""A system as a newcomer would write one: text files of a folder, and their lines in capitals with a mark."""
+"""The smallest system: text files of a folder, and their lines in capitals."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView, total_counts
 
 
+# 1. The recipe: every setting that changes bytes, and the artifacts that it requests.
 class ToyRecipe(Recipe):
     system: Literal["toy"]
     path: str
@@ -34,15 +35,16 @@ class ToyRecipe(Recipe):
         return [LOUD.target(self.name, {"mark": self.mark}, [raw])]
 
 
+# 2. The kernel: writes one shard and returns its receipt; the engine calls it in workers.
 @dataclass(frozen=True)
 class TextShard:
     name: str
     file: SourceFile
     mark: str
-    rows: int = 0
+    rows: int = 0  # 0: the engine does not search this shard for a poison row
 
 
-def say_loudly(shard: TextShard, window: Window, folder: StagingView) -> Receipt:
+def write_capitals(shard: TextShard, window: Window, folder: StagingView) -> Receipt:
     lines = list(enumerate(shard.file.path.read_text().splitlines()))
     rows: list[dict[str, object]] = [
         {"id": f"{shard.file.name}#{row}", "text": line.upper() + shard.mark, "file": shard.file.name, "row": row}
@@ -55,16 +57,18 @@ def say_loudly(shard: TextShard, window: Window, folder: StagingView) -> Receipt
     return Receipt([written], counts)
 
 
+# 3. The build: from the job's inputs to shards, and from receipts to the ledger.
 def _build_loud(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     assert isinstance(raw.external_inputs, SourceFolder)
     files = selected_files(raw.external_inputs.resolve_path(job.run.root), pin.manifest)
     shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
-    receipts = list(run_stage("loud", say_loudly, shards, job.staging, job.run.settings))
+    receipts = list(run_stage("loud", write_capitals, shards, job.staging, job.run.settings))
     counts = {"ledger": Ledger.from_counts(total_counts(receipts)).to_json()}
-    return BuildResult([file for one in receipts for file in one.files], counts, {})
+    return BuildResult([file for receipt in receipts for file in receipt.files], counts, {})
 
 
+# 4. The rows: with these columns, `trace`, `peek` and `diff` work.
 class LoudRow(msgspec.Struct):
     id: str
     text: str
@@ -79,6 +83,7 @@ class LoudRows(FileRows):
     reads_sources = True
 
 
+# 5. The kinds: the one place that describes an artifact. A new stage version marks earlier artifacts as stale.
 RAW = Kind(
     "toy/raw",
     StageVersion("toy_raw", 1),
@@ -88,4 +93,6 @@ RAW = Kind(
 )
 LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES, LEDGER)
 LOUD = Kind("toy/loud", LOUD_STAGE, file_builder(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
+
+# 6. The names that a system's page must have.
 RECIPE, KINDS = ToyRecipe, (RAW, LOUD)
