@@ -30,7 +30,8 @@ from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.dedup.repeated_windows import select_windows
 from pipeline_assets.corpus.document import Document, DocumentText
-from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters
+from pipeline_assets.corpus.filters.filter import Candidate
+from pipeline_assets.corpus.filters.verdict import apply_filters
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 
 # Each flow, what filter_flows.py calls it, and its input.

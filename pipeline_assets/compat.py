@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import dagster as dg
     import httpcore2
     import httpx2
+    from huggingface_hub.utils._http import RateLimitInfo
 
 SCHEDULED_TIME_TAG = ".dagster/scheduled_execution_time"
 """Tag of a run that a schedule started: the time at which it was due, in UTC and ISO format."""
@@ -49,6 +50,20 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
     dagster._cli.main()  # type: ignore[no-untyped-call]
 
 
+def hub_headers(token: str | None) -> dict[str, str]:
+    """Return the headers of a request to the hub; without a token, that of the environment is used."""
+    from huggingface_hub.utils._headers import build_hf_headers
+
+    return build_hf_headers(token=token)
+
+
+def parse_rate_limit(headers: Mapping[str, str]) -> "RateLimitInfo | None":
+    """Return what the headers of a response state about the hub's rate limit; None if nothing."""
+    from huggingface_hub.utils._http import parse_ratelimit_headers
+
+    return parse_ratelimit_headers(headers)
+
+
 def hub_request_hook() -> Callable[["httpx2.Request"], object]:
     """Return the hook with which `huggingface_hub` adds an id to each request and logs it."""
     from huggingface_hub.utils._http import hf_request_event_hook
@@ -63,9 +78,9 @@ def hub_client_factory() -> Callable[[], "httpx2.Client"]:
     return _http._GLOBAL_CLIENT_FACTORY
 
 
-def replace_network_backend(transport: "httpx2.HTTPTransport", wrap: Callable[[], "httpcore2.NetworkBackend"]) -> None:
+def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcore2.NetworkBackend") -> None:
     """Make a transport open its connections through another network backend; httpx has no option for it."""
-    transport._pool._network_backend = wrap()
+    transport._pool._network_backend = backend
 
 
 def skip_numba_extensions() -> None:

@@ -66,6 +66,20 @@ def test_dagster_dev_starts_its_processes_with_the_function_that_is_replaced(mon
     assert calls == [print]
 
 
+def test_requests_to_a_hub_have_the_token() -> None:
+    assert compat.hub_headers("hf_secret")["authorization"] == "Bearer hf_secret"
+
+
+def test_a_rate_limit_is_read_from_headers() -> None:
+    limit = compat.parse_rate_limit(
+        {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    )
+
+    assert limit is not None
+    assert (limit.remaining, limit.reset_in_seconds) == (0, 55)
+    assert compat.parse_rate_limit({}) is None
+
+
 def test_the_hook_of_hub_requests_adds_an_id() -> None:
     request = httpx2.Request("GET", "http://127.0.0.1/")
 
@@ -90,7 +104,7 @@ def test_a_transport_connects_through_the_backend_that_replaces_its_own() -> Non
             raise httpcore2.ConnectError(f"{host}:{port} is refused by the test")
 
     transport = httpx2.HTTPTransport()
-    compat.replace_network_backend(transport, Refusing)
+    compat.replace_network_backend(transport, Refusing())
 
     with httpx2.Client(transport=transport) as client, pytest.raises(httpx2.ConnectError, match="refused by the test"):
         client.get("http://127.0.0.1:9/")

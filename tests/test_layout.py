@@ -138,10 +138,10 @@ def test_heavy_libraries_stay_in_their_home() -> None:
             assert is_at_home, f"{module}:{line} imports {name}, which has another home"
 
 
-def test_kernels_import_each_other_without_cycles() -> None:
+def test_modules_import_each_other_without_cycles() -> None:
+    """Imports inside functions count."""
     edges = {
-        module_name(path): {name for name, is_top, _ in imports(path) if is_top and name.startswith("pipeline_assets")}
-        for path in SOURCES
+        module_name(path): {name for name, _, _ in imports(path) if name.split(".")[0] in PACKAGES} for path in SOURCES
     }
     done: set[str] = set()
 
@@ -154,6 +154,30 @@ def test_kernels_import_each_other_without_cycles() -> None:
 
     for module in edges:
         visit(module, ())
+
+
+def test_the_registry_is_passed_to_lower_layers() -> None:
+    """They receive the systems, or the kinds by name, as arguments."""
+    below = {"compat", *SYSTEMS, "resources", "modal_jobs"}
+    registry = "pipeline_assets.systems.registry"
+    users = [path for path in SOURCES if registry in {name for name, *_ in imports(path)}]
+
+    assert [path for path in users if layer(module_name(path)) in below] == []
+
+
+def test_private_names_of_libraries_are_imported_in_one_module() -> None:
+    offenders = [
+        f"{path}:{node.lineno}"
+        for path in SOURCES
+        if module_name(path) != "pipeline_assets.compat"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        for name in [f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name]
+        if name.split(".")[0] not in PACKAGES and any(part.startswith("_") for part in name.split(".")[1:])
+    ]
+
+    assert offenders == []
 
 
 def test_the_driver_alone_builds() -> None:

@@ -12,8 +12,8 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_http import MalformedResponse
 from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin, json_answer
 from pipeline_assets.spine.errors import InputError, UsageError
 

@@ -30,10 +30,10 @@ from pipeline_assets.corpus.filters.characters import (
     to_index,
     to_int64,
 )
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
 from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, text_batch
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Why a line is removed, in the order in which it is asked.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.formats.arrow_columns import strings, to_array, truths
 from pipeline_assets.spine.errors import UsageError
 

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, arrow_columns, with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
@@ -87,7 +88,7 @@ def load_filters(recipe: FilterRecipe) -> None:
         load_kernels()
     columns = {ColumnRule.parse(rule).column: None for rule in recipe.rules}
     verdict.evaluate("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
-    verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
+    verdict.apply_filters([Candidate(b"Some text.", columns)], recipe)
 
 
 def _filter_lines(
@@ -103,16 +104,16 @@ def _filter_lines(
     documents = document_shards.decode(lines, shard, RAW_DOCUMENTS)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        verdict.Candidate(document.text.encode(), arrow_columns(document.meta, shard.file) if reads_meta else {})
+        Candidate(document.text.encode(), arrow_columns(document.meta, shard.file) if reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
     for (row, _), document, candidate in zip(lines, documents, candidates, strict=True):
         if document.license_tag in refused_licences:
-            candidate.fail(verdict.Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+            candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
         elif recipe.windows is not None and row in repeating:
             limit = float(recipe.windows.max_share)
-            candidate.fail(verdict.Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
+            candidate.fail(Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[verdict.DroppedLine] = []

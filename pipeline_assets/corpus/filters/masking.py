@@ -19,9 +19,9 @@ import re2
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.characters import DOT
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
 from pipeline_assets.corpus.filters.thresholds import Batch, text_batch
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import character_classes
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import Count, WordSpans, allocate_spans, find_words
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.section import RecipeSection

@@ -14,8 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 # MediaWiki's tags that don't show their content as text, and all others.
 _HIDES_CONTENT = re.compile(

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
-from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, MalformedResponse, parsing_response
+from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS
 from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, parsing_response
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from pipeline_assets.corpus.readers.hub_listing import (
     read_cached_listing,
     write_listing,
 )
+from pipeline_assets.corpus.readers.hub_responses import parsing_response
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.files import blocks, file_sha256
@@ -154,7 +155,7 @@ class HubFiles:
     def _commit(self, dataset: str, revision: str) -> str:
         client = self.client()
         answer, _ = client.page(f"{self._api(client, dataset)}/revision/{quote(revision, safe='')}")
-        with hub_http.parsing_response():
+        with parsing_response():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is not a commit")
@@ -171,7 +172,7 @@ class HubFiles:
         url: str | None = f"{self._api(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.page(url)
-            with hub_http.parsing_response():
+            with parsing_response():
                 if url is not None and not entries:
                     raise ValueError("an empty page has a next page")
                 for entry in entries:

@@ -11,11 +11,13 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from pipeline_assets.compat import hub_headers, parse_rate_limit
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, error_text, parsing_response
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ PROGRESS_S = 60.0
 _MAX_REFUSAL_BLOCKS = 4
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
 _MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub has rate limit windows of 300 s
-_MAX_ERROR_CHARACTERS = 200
-_UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 class Traffic:
@@ -60,10 +60,9 @@ class HubClient:
 
     def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
         from huggingface_hub import constants
-        from huggingface_hub.utils._headers import build_hf_headers
 
         self.address = endpoint or constants.ENDPOINT
-        self._headers = build_hf_headers(token=token)
+        self._headers = hub_headers(token)
         self._progress_s = progress_s
         self._traffic = traffic
 
@@ -173,19 +172,6 @@ class HubCall(NamedTuple):
     repo_type: RepoType = "dataset"
 
 
-class MalformedResponse(Exception):
-    """A response that is not from a hub: truncated by a proxy, or a login page."""
-
-
-@contextmanager
-def parsing_response() -> Iterator[None]:
-    """Convert parsing errors inside the context to MalformedResponse."""
-    try:
-        yield
-    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedResponse(_error_text(error)) from None
-
-
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
     """Return the call's result, and retry temporary errors.
 
@@ -208,7 +194,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
             problem = "rate limited" if status == 429 else f"HTTP {status}"
             seconds, refusal = requested_wait_s(error.response.headers), _explain(error, status, request)
         except httpx2.RequestError as error:
-            seconds, problem = None, _error_text(error)
+            seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
             refusal = TransientError(f"{request.dataset} cannot be reached ({problem})", request.address, fix)
         except (MalformedResponse, httpx2.InvalidURL) as error:  # an URL in a response: the hub's own was checked
@@ -278,24 +264,16 @@ def _explain(error: Exception, status: int, request: HubCall) -> InputError:
     return RetryableError(f"HTTP {status} after {request.tries} attempts", where, later)
 
 
-def _error_text(error: Exception) -> str:
-    """Return an error's text, which a hub may control, in one line of limited length."""
-    text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
-    return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"
-
-
-def requested_wait_s(headers: object) -> float | None:
+def requested_wait_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the hub requests to wait; None if unspecified.
 
     The hub uses the header RateLimit or Retry-After.
     """
-    from huggingface_hub.utils._http import parse_ratelimit_headers
-
     try:
-        limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
+        limits = parse_rate_limit(headers)
         if limits is not None and limits.remaining == 0:
             return min(_MAX_WAIT_S, limits.reset_in_seconds)
-        seconds = int(headers["Retry-After"])  # type: ignore[index]
+        seconds = int(headers["Retry-After"])
     except (KeyError, ValueError):  # Retry-After may also be an HTTP date; ignore that form.
         return None
     return min(_MAX_WAIT_S, seconds) if seconds >= 0 else None

@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 from huggingface_hub import constants, hf_raise_for_status, set_client_factory
-from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, MalformedResponse, requested_wait_s
+from pipeline_assets.compat import hub_client_factory
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, requested_wait_s
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
 
 _MAX_RETRY_WAIT_S = 60.0  # `huggingface_hub` waits five times per call
@@ -95,7 +96,7 @@ def limited_session(address: str, progress_s: float) -> Iterator[None]:
     A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
     A context inside another one with the same arguments changes nothing.
     """
-    before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
+    before, is_xet_off = hub_client_factory(), constants.HF_HUB_DISABLE_XET
     if isinstance(before, functools.partial) and before.args == (address, progress_s):
         yield
         return

@@ -14,9 +14,9 @@ from typing import Any
 
 import httpcore2
 import httpx2
-from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import MalformedResponse
+from pipeline_assets.compat import hub_request_hook, replace_network_backend
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes: with this limit alone, a gigabyte could take a thousand years
@@ -50,7 +50,7 @@ class LimitedClient(httpx2.Client):
         self._origin = httpx2.URL(address).origin
         self._progress_s = progress_s
         hooks: dict[str, list[Callable[..., Any]]] = {
-            "request": [_http.hf_request_event_hook, self._restrict],
+            "request": [hub_request_hook(), self._restrict],
             "response": [self._limit],
         }
         timeout = min(TIMEOUT_S, progress_s)
@@ -89,7 +89,7 @@ class LimitedClient(httpx2.Client):
 
     def _timed(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
         assert isinstance(transport, httpx2.HTTPTransport)
-        transport._pool._network_backend = _TimedBackend(self._progress_s)
+        replace_network_backend(transport, _TimedBackend(self._progress_s))
         return transport
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.corpus.filters.filter import Value
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Value, Verdict, evaluate
+from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
 
 sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 

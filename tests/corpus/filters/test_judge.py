@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
+from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, evaluate
+from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
 WEB = ENGLISH_WEB.content()

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from plain_filters import PlainText
 from plain_filters import measured as plainly_measured
 
+from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, evaluate
+from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
 Measured = Callable[..., dict[str, object]]
 

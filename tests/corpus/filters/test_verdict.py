@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.filters.verdict import Measurement, Value
+from pipeline_assets.corpus.filters.filter import Measurement, Value
 
 
 @pytest.mark.parametrize(

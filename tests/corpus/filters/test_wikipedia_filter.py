@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_filters, evaluate
+from pipeline_assets.corpus.filters.verdict import Verdict, apply_filters, evaluate
 from pipeline_assets.corpus.filters.wikipedia import without_emptied_brackets
 from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
