@@ -18,7 +18,8 @@ from measure import machine_line, measure, ratios, table
 from pages import write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub

@@ -29,7 +29,8 @@ from word_artifact import build_words, target_of, write_words
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
-from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult

@@ -316,7 +316,7 @@ def _why_lines(found: "FollowedRow") -> Iterator[str]:
 def _place(found: "FollowedRow", source: str, file: str, row: int) -> str:
     """Where in its file a row of a source is, in words; its line where the file is still here."""
     from pipeline_assets.build.rows.source_row import format_place
-    from pipeline_assets.corpus.readers.lines import format_row
+    from pipeline_assets.corpus.readers.row_positions import format_row
 
     with contextlib.suppress(InputError):  # what it was made from is gone
         return format_place(found.store.listing(source).row(file, row))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers import hub_files, source_folder
+from pipeline_assets.corpus.readers import hub_cache, hub_files, source_folder
 from pipeline_assets.corpus.readers.hub_listing import is_digest, read_listing
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import read_error_text
@@ -100,16 +100,16 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
     The file's bytes are in `folder`. A file that the build did not read is only hashed, not counted.
     """
     check.listed += 1
-    spans: list[hub_files.Span] = []
+    spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
         if (match := _SPAN.fullmatch(path.name)) is not None:
-            span, size = hub_files.Span(int(match["start"]), int(match["stop"]), path), path.stat().st_size
+            span, size = hub_cache.Span(int(match["start"]), int(match["stop"]), path), path.stat().st_size
             if size == span.stop - span.start:
                 spans.append(span)
             else:
                 what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CACHE_FIX}"
                 check.findings.append(Finding(path, what, artifact))
-    tiles: list[hub_files.Span] = []  # disjoint spans in order; at equal starts, the longest
+    tiles: list[hub_cache.Span] = []  # disjoint spans in order; at equal starts, the longest
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not tiles or span.start >= tiles[-1].stop:
             tiles.append(span)
@@ -130,7 +130,7 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
         (check.whole if is_whole else check.in_part if has_groups else check.unavailable).append(entry["name"])
 
 
-def _covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
+def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
     """Check whether spans, in order, cover [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:

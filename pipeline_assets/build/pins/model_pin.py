@@ -1,23 +1,19 @@
-"""Language models of builds, pinned by the hashes of their files.
+"""Pins of language models by the hashes of their files.
 
-The files are the configs, the tokenizer files, and the weights in safetensors. Other files, such as weights in other
-formats, are omitted and listed. A model with its own code, or with weights in a pickle, which may contain code, is
-rejected. To load a model, a folder with links to exactly its files is made.
+To load a model, a folder with links to exactly its files is made.
 """
 
 import contextlib
-import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import pydantic
 
 from pipeline_assets.build.pins import raw_pin
+from pipeline_assets.build.pins.model_files import ModelFiles, choose_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.readers.hub_files import is_name
@@ -39,110 +35,11 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError, bare
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
 from pipeline_assets.spine.staging import WORK, StagingDir
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_EXTRA_FILES = (
-    *(CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
-    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.*"),
-)
-_MAX_JSON_BYTES = 1 << 28  # an index of 100,000 tensors has 10 MB
-_WHOLE_MODEL_FIX = "use a complete model"
-_FORMAT_FIX = "use a model in the format of transformers: config.json, and weights in safetensors"
 MODEL_STAGE = StageVersion("scoring_model", 1)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
-
-
-@dataclass(frozen=True)
-class ModelFiles:
-    """Sorted names of the files that loading a model needs, with manifest decisions."""
-
-    names: tuple[str, ...]
-    decisions: Mapping[str, Any]
-
-
-def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: str) -> ModelFiles:
-    """Choose the files that loading a model needs.
-
-    Args:
-        sizes: Sizes of all files of the model, by path.
-        read: Returns the content of a file; called for the config and the index of the weights.
-        where: The model, for errors.
-
-    Raises:
-        InputError: A file is missing or unreadable, the weights are not in safetensors, or the model has its own code.
-
-    """
-
-    def mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object.
-
-        Python's parser is used because configs of state space models contain `Infinity`.
-        """
-        if sizes[name] > _MAX_JSON_BYTES:
-            raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
-        with contextlib.suppress(ValueError, RecursionError):
-            if isinstance(value := json.loads(read(name)), dict):
-                return value
-        raise InputError(f"{name} is not a JSON object", where, _WHOLE_MODEL_FIX)
-
-    if CONFIG not in sizes:
-        raise InputError(f"{CONFIG} not found", where, _FORMAT_FIX)
-    config, top = mapping(CONFIG), {name for name in sizes if "/" not in name}
-    code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG}"] * ("auto_map" in config)
-    if code:
-        fix = "use a model whose architecture is part of transformers"
-        raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)
-    extra = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
-    chosen = extra | _weights(sizes.keys(), mapping, where)
-    left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
-    return ModelFiles(tuple(sorted(chosen)), {**_declared_values(config), "left_out": left_out})
-
-
-def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the single weights file, or else the index and the files that it lists.
-
-    transformers has the same preference.
-    """
-    if WEIGHTS in names:
-        return {WEIGHTS}
-    if INDEX not in names:
-        pickles = sorted(name for name in names if fnmatchcase(name, "pytorch_model*.bin"))
-        if pickles:
-            what = f"the weights are a pickle ({pickles[0]}), which can run code when it is read"
-            raise InputError(what, where, "convert them to safetensors, or use a revision with safetensors")
-        raise InputError(f"neither {WEIGHTS} nor {INDEX} found", where, _FORMAT_FIX)
-    shards = {str(name) for name in section_at(mapping(INDEX), "weight_map").values()}
-    unusable = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
-    if unusable or not shards:
-        what = f"{unusable[0]}, which does not exist in safetensors" if unusable else "no file"
-        raise InputError(f"{INDEX} lists {what}", where, _WHOLE_MODEL_FIX)
-    return {INDEX, *shards}
-
-
-def _declared_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties that a config declares; None if missing or malformed."""
-    values = {**section_at(config, "text_config"), **config}  # multimodal models have a `text_config`
-    architectures = config.get("architectures")
-    return {
-        "architecture": _text(architectures[0]) if isinstance(architectures, list) and architectures else None,
-        "model_type": _text(config.get("model_type")),
-        "dtype": _text(values.get("dtype", values.get("torch_dtype"))),
-        "quantization": _text(section_at(config, "quantization_config").get("quant_method")),
-        "vocabulary_size": _count(values.get("vocab_size")),
-        "max_positions": _count(values.get("max_position_embeddings", values.get("n_positions"))),
-    }
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value.isprintable() else None
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 class ModelSection(RecipeSection):

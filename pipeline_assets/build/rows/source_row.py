@@ -14,7 +14,8 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.formats.parquet_rows import row_of_file
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.lines import file_at, format_row, line_blocks, locate_line, read_lines
+from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
+from pipeline_assets.corpus.readers.row_positions import file_at, format_row, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, has_changed
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.artifact import Artifact

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
-from pipeline_assets.corpus.readers.lines import reject_formatter
+from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile

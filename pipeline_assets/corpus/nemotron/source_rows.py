@@ -17,7 +17,8 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import UNRELATED_TO_TRUNCATION, lines, read_row
+from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, read_row
+from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key

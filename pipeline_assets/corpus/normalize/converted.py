@@ -26,7 +26,7 @@ from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
-from pipeline_assets.corpus.readers.lines import format_numbered_reject
+from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult

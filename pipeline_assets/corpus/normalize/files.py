@@ -26,7 +26,6 @@ from pipeline_assets.corpus.normalize.converted import (
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import reject_formatter
 from pipeline_assets.corpus.readers.local import (
     TEXT_COLUMNS,
     LocalRecipe,
@@ -35,9 +34,11 @@ from pipeline_assets.corpus.readers.local import (
     piece_rows,
     plan_local,
 )
+from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
-from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError

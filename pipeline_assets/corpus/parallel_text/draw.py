@@ -16,7 +16,7 @@ from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult

@@ -11,7 +11,8 @@ import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import Languages
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import json_rows, lines
+from pipeline_assets.corpus.readers.json_lines import json_rows
+from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError

@@ -6,20 +6,27 @@ twice, and a commit that was read once needs no network. Text from a hub becomes
 hash.
 """
 
-import fcntl
-import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_http
+from pipeline_assets.corpus.readers.hub_cache import (
+    PARTIAL,
+    Span,
+    exclusive,
+    file_digest,
+    find_cached_span,
+    hash_mismatch_error,
+    partial_name,
+    partial_path,
+)
 from pipeline_assets.corpus.readers.hub_listing import (
     HubFile,
     is_digest,
@@ -30,12 +37,11 @@ from pipeline_assets.corpus.readers.hub_listing import (
 from pipeline_assets.corpus.readers.hub_responses import parsing_response
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
-from pipeline_assets.spine.files import blocks, file_sha256
+from pipeline_assets.spine.files import file_sha256
 
 logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
-_PARTIAL = ".part"
 _NAMES: dict[hub_http.RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
@@ -43,15 +49,6 @@ _NAMES: dict[hub_http.RepoType, tuple[re.Pattern[str], str]] = {
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
 CACHE_FOLDER = "hub_cache"  # relative to a data root
-
-
-@dataclass(frozen=True)
-class Span:
-    """Bytes [start, stop) of a hub file, stored in a local file."""
-
-    start: int
-    stop: int
-    local: Path
 
 
 @dataclass(frozen=True)
@@ -125,14 +122,14 @@ class HubFiles:
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
         durable.make_folder(folder)
-        with _exclusive(folder):
-            path = _cached_span(folder, start, stop)
+        with exclusive(folder):
+            path = find_cached_span(folder, start, stop)
             if path is None:
-                partial = _partial_path(folder, start, stop)
+                partial = partial_path(folder, start, stop)
                 self.call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
-                if (start, stop) == (0, file.size) and _file_digest([partial], file) != file.digest:
+                if (start, stop) == (0, file.size) and file_digest([partial], file) != file.digest:
                     partial.unlink()
-                    raise _hash_mismatch_error(file.digest, f"{dataset}@{commit}:{file.path}")
+                    raise hash_mismatch_error(file.digest, f"{dataset}@{commit}:{file.path}")
                 path = folder / f"{start}-{stop}.{file_sha256(partial)}"
                 durable.rename(partial, path)
         return Span(start, stop, path)
@@ -144,11 +141,11 @@ class HubFiles:
         Only names and sizes are compared: damage shows when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
-        partial = _partial_name(start, stop)
+        partial = partial_name(start, stop)
         cached_bytes = 0
         for path in folder.glob(f"{start}-{stop}.*"):
             size = path.stat().st_size
-            if path.name == partial or (path.suffix != _PARTIAL and size == stop - start):
+            if path.name == partial or (path.suffix != PARTIAL and size == stop - start):
                 cached_bytes = max(cached_bytes, size)
         return max(0, stop - start - cached_bytes)
 
@@ -289,27 +286,6 @@ def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> It
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise InputError if spans do not match the hash of the file.
-
-    `spans` are all bytes of the file, in order. On a mismatch they are removed from the cache.
-    """
-    if _file_digest([span.local for span in spans], file) != file.digest:
-        delete_spans(spans)
-        raise _hash_mismatch_error(file.digest, where)
-
-
-def delete_spans(spans: Iterable[Span]) -> None:
-    """Remove spans from the cache, so that the next attempt fetches them again."""
-    for span in spans:
-        span.local.unlink(missing_ok=True)
-
-
-def _hash_mismatch_error(digest: str, where: str) -> InputError:
-    what = f"downloaded bytes do not match {digest} of the listing"
-    return RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
-
-
 def _changed_error(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed on the hub: pin a new commit")
 
@@ -323,53 +299,3 @@ def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
     """Raise UsageError if a name is not valid for a dataset or model."""
     if not is_name(name, repo_type):
         raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Lock a folder, because two builds or threads may fetch the same bytes."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """Return a cached span whose hash is valid; a damaged span is removed."""
-    for path in folder.glob(f"{start}-{stop}.*"):
-        if path.suffix == _PARTIAL:
-            continue
-        if file_sha256(path) == path.suffix[1:]:
-            return path
-        logger.warning("%s: cached bytes are damaged; fetching them again", path)
-        path.unlink()
-    return None
-
-
-def _partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume.
-
-    A download from before a reboot may contain bytes that were never synced, and is removed.
-    """
-    partial = folder / _partial_name(start, stop)
-    for other in folder.glob(f"{start}-{stop}.*{_PARTIAL}"):
-        if other != partial:
-            durable.remove(other)
-    return partial
-
-
-def _partial_name(start: int, stop: int) -> str:
-    return f"{start}-{stop}.{durable.boot()}{_PARTIAL}"
-
-
-def _file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Hash the parts with the algorithm of the file's digest in the listing."""
-    kind = file.digest.partition(":")[0]
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
-    for part in parts:
-        with open(part, "rb", buffering=0) as data:
-            for block in blocks(data):
-                digest.update(block)
-    return f"{kind}:{digest.hexdigest()}"

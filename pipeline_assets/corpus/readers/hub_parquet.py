@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.columns import check_columns
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, delete_spans
+from pipeline_assets.corpus.readers.hub_cache import Span, delete_spans
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.errors import InputError
 

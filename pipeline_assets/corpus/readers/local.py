@@ -26,7 +26,8 @@ import pydantic
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patterns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
+from pipeline_assets.corpus.readers.json_lines import json_rows
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, detect_format
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key

@@ -1,27 +1,4 @@
-"""Output files of wikiextractor → one Document per page.
-
-A file consists of `<doc …>` elements or of JSON lines; its first bytes show which.
-
-    <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">
-    Anarchism
-
-    Anarchism is …
-
-    </doc>
-
-    {"id": "12", "revid": "99", "url": "…", "title": "Anarchism", "text": "Anarchism is …"}
-
-Facts that shape the code (wikiextractor 2.66 to 3.1.0, six real files in three languages):
-
-- The `<doc>` format is not XML: text and title may be unescaped, and a title may contain `"`. So a page is the text
-  between two header lines, and a header line must match the whole pattern.
-- 3.x passes text through `html.escape` by default; older versions and `--html-safe ''` do not.
-- `<doc>` and JSON of 2.x repeat the title above the text; JSON of 3.x does not.
-- An extraction without pages (for example of a dump without line breaks) succeeds and consists of one empty file,
-  AA/wiki_00. If pages are larger than `--bytes`, AA/wiki_00 is empty too and other files follow. An empty file with
-  another name comes from an extraction that was killed.
-
-Conversion of a page:
+"""Pages of wikiextractor as Documents.
 
 - text: the title, a blank line, and the page without leading and trailing newlines (up to 14 remain where wikiextractor
   removed sections), whether or not the file repeats the title; with `title: none`, the page alone. The title is also in
@@ -38,34 +15,22 @@ Conversion of a page:
 
 import datetime
 import html
-import itertools
 import re
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-import msgspec
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.column_recipe import Patterns
-from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, format_row, json_rows, line_blocks, read_lines
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.section import Option, RecipeSection
 
-Format = Literal["doc", "json"]
-_HEADER = re.compile(  # at the beginning of a line
-    rb'<doc id="(?<![^\n]<doc id=")(?P<id>[^"\n]+)"(?: revid="(?P<revid>[^"\n]*)")? url="(?P<url>[^"\n]*)"'
-    rb' title="(?P<title>[^\n]*?)"'
-    rb'(?: language="[^"\n]*" revision="(?P<revision>[^"\n]*)")?>\r?\n'
-)
-_PREFIX = b'<doc id="'
-_FIRST_FILE = re.compile(r"(^|/)AA/wiki_00(\.\w+)?$")
-_END = b"</doc>"
-_END_LINE = re.compile(rb"^</doc>[ \t\r]*$", re.MULTILINE)
-_TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": (str,), "title": (str,)}
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
 _TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))
 # Start dates of the licences: Wikimedia's licensing update of 2009 and terms of use of 2023.
@@ -74,158 +39,6 @@ _LICENCES = (
     (datetime.date(2009, 6, 15), "cc-by-sa-3.0"),
     (datetime.date.min, "gfdl-1.2-or-later"),
 )
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A page as stored in the file.
-
-    Attributes:
-        text: Text, with the title line if the file repeats it.
-        attributes: Additional keys of a JSON line.
-
-    """
-
-    id: str
-    revid: str | None
-    url: str
-    title: str
-    text: str
-    attributes: dict[str, Any]
-
-
-def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages that begin in the range, or their faults, with byte offsets.
-
-    Pages are read to their ends. Faults: those of `json_rows`; missing or mistyped keys; invalid UTF-8; and
-    `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of concatenated files.
-
-    Raises:
-        InputError: From `open_extraction`, or a page is not closed before the next page or the end of the file.
-
-    """
-    format_, blocks = open_extraction(piece)
-    return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)
-
-
-def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
-    """Return the format of the file, and its blocks of lines from the range on.
-
-    Raises:
-        InputError: The format is unknown, the file is empty and not the first of an extraction, or it cannot be read.
-
-    """
-    if piece.start > 0:
-        _, first = next(line_blocks(piece.file), (0, b""))
-        return _detect_format(first, piece), line_blocks(piece.file, piece.start)
-    blocks = line_blocks(piece.file)
-    head = next(blocks, (0, b""))
-    return _detect_format(head[1], piece), itertools.chain([head], blocks)
-
-
-def _detect_format(block: bytes, piece: ByteRange) -> Format:
-    """Return the format of a file by the first bytes of its first block of lines."""
-    beginning = block.lstrip()
-    if beginning.startswith((b"{", b"[")):  # the reader of JSON lines rejects an array, with a fix
-        return "json"
-    path = piece.file.path
-    header = _HEADER.search(block)
-    if header is not None and header.start() == len(block) - len(beginning):
-        return "doc"
-    if not beginning:
-        if _FIRST_FILE.search(path.as_posix()):
-            return "doc"
-        raise InputError("the file is empty, as after a killed extraction", path, "extract again")
-    if beginning.startswith((b"<mediawiki", b"<?xml")):
-        raise InputError("the file is a dump, not an extraction", path, "run wikiextractor on it, and read its output")
-    first_line = ascii(beginning.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
-    if beginning.startswith(_PREFIX):
-        fix = 'pass files whose pages begin with a line <doc id="…" url="…" title="…">'
-        raise InputError(f"the first line, {first_line}, is not a header of wikiextractor", path, fix)
-    what = f"the first line, {first_line}, is neither <doc id=…> nor JSON"
-    raise InputError(what, path, "pass output of wikiextractor, written without --text")
-
-
-def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages of a `<doc>` file.
-
-    A page is a header line and the text up to the next header or the end.
-    """
-    header: re.Match[bytes] | None = None
-    begin = 0
-    body: list[bytes] = []
-    for offset, block in blocks:
-        position = 0
-        for match in _HEADER.finditer(block):
-            if header is not None:
-                content = b"".join([*body, block[position : match.start()]])
-                yield begin, _doc_page(header, content, False, piece, begin)
-            if piece.stop is not None and offset + match.start() >= piece.stop:
-                return
-            header, begin, body, position = match, offset + match.start(), [], match.end()
-        if header is None:
-            if piece.stop is not None and offset + len(block) >= piece.stop:
-                return
-            continue
-        body.append(block[position:])
-        if offset + len(block) - begin > MAX_LINE_BYTES:
-            what = f"the page at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-            raise InputError(what, piece.file.path, "extract again: no page is this long")
-    if header is not None:
-        yield begin, _doc_page(header, b"".join(body), True, piece, begin)
-
-
-def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, offset: int) -> Page | Fault:
-    """Parse a `<doc>` page; raise InputError if it is not closed."""
-    closed = body.rstrip()
-    is_closed = closed == _END or closed.endswith(b"\n" + _END)
-    content = closed.removesuffix(_END) if is_closed else body
-    has_end_inside = _END in content and _END_LINE.search(content) is not None
-    if not is_closed and (is_last or not has_end_inside):
-        what = "the page is not closed: the file is truncated" if is_last else "the page is not closed before the next"
-        where = f"{piece.file.path} {format_row(piece.file.name, offset, piece.file)}"
-        raise InputError(what, where, "extract again, or exclude the file")
-    if has_end_inside:
-        return Fault("unclear_end", "a line `</doc>` inside the page")
-    if header[0].endswith(b"\r\n"):  # an extraction on Windows
-        content = content.replace(b"\r\n", b"\n")
-    try:
-        id_, url, title = (header[name].decode("utf-8") for name in ("id", "url", "title"))
-        revid = (header["revid"] or header["revision"] or b"").decode("utf-8")
-        return Page(id_, revid or None, url, title, content.decode("utf-8"), {})
-    except UnicodeDecodeError as error:
-        return utf8_fault(error)
-
-
-def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages of JSON lines, after checking the keys of the first line."""
-    is_first = piece.start == 0
-    for offset, row in json_rows(piece, read_lines(blocks, piece.stop)):
-        if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
-            missing = ", ".join(key for key in _TYPES if key not in row)
-            what = f"keys not found in the first line: {missing}; it has {', '.join(row) or 'none'}"
-            raise InputError(what, piece.file.path, "pass JSON lines of wikiextractor, or read them as local files")
-        is_first = False
-        yield offset, row if isinstance(row, Fault) else _json_page(row)
-
-
-def _json_page(row: dict[str, Any]) -> Page | Fault:
-    values = {key: row.pop(key, None) for key in _TYPES}
-    if values["text"] is None:
-        return Fault("no_text", "null")
-    for name, value in values.items():
-        if type(value) not in _TYPES[name]:
-            return Fault("wrong_type", f"{name} is {type(value).__name__}")
-    revid, id_ = row.pop("revid", None), values.pop("id")
-    return Page(str(id_), None if revid in (None, "") else str(revid), attributes=row, **values)
-
-
-def count_pages(piece: ByteRange) -> int:
-    """Count the `<doc>` headers or JSON lines that begin in the range."""
-    format_, blocks = open_extraction(piece)
-    lines = (line for _, line in read_lines(blocks, piece.stop))
-    if format_ == "json":
-        return sum(bool(line.strip()) for line in lines)
-    return sum(line.startswith(_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)
 
 
 class WikipediaRecipe(RecipeSection):

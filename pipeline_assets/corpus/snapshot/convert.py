@@ -31,20 +31,13 @@ from pipeline_assets.corpus.normalize.converted import (
 )
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
-from pipeline_assets.corpus.readers.hub_files import HubFiles, delete_spans
+from pipeline_assets.corpus.readers.hub_cache import delete_spans
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
-from pipeline_assets.corpus.readers.lines import read_row
+from pipeline_assets.corpus.readers.json_lines import read_row
+from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
-from pipeline_assets.corpus.snapshot.plan import (
-    LocalPiece,
-    SnapshotShard,
-    fetch_pieces,
-    fetch_snapshot,
-    hub_inputs,
-    is_lines,
-    plan_shards,
-    plan_snapshot,
-)
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult

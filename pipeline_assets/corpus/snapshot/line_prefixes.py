@@ -17,10 +17,12 @@ from typing import Any, BinaryIO
 from pipeline_assets.corpus.formats.compression import decompressed, detect_codec
 from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_file_hash, delete_spans, map_in_order
+from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, delete_spans
+from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.readers.lines import lines_with_offsets, raise_if_document, read_row
+from pipeline_assets.corpus.readers.json_lines import raise_if_document, read_row
+from pipeline_assets.corpus.readers.lines import lines_with_offsets
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from faulty_hub import FaultyHub
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_cache import Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine import durable
 

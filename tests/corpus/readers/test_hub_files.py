@@ -16,7 +16,8 @@ from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, check_file_hash
+from pipeline_assets.corpus.readers.hub_cache import check_file_hash
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError

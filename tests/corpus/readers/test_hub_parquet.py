@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from numbered_pages import large_pages
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_cache import Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import (
     Footer,

@@ -7,7 +7,8 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import json_rows, lines, read_row
+from pipeline_assets.corpus.readers.json_lines import json_rows, read_row
+from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 
 Source = Callable[..., SourceFile]

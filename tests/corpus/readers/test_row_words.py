@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.lines import file_at, format_row, line_number, locate_line
+from pipeline_assets.corpus.readers.row_positions import file_at, format_row, line_number, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
 

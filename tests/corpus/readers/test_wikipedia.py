@@ -12,7 +12,8 @@ from refusals import refusal
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files, split_byte_ranges
-from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.ledger import Reject
 
 Source = Callable[..., SourceFile]

@@ -11,7 +11,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
-from pipeline_assets.corpus.readers.wikipedia import Page, count_pages, pages
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, pages
 
 Source = Callable[..., SourceFile]
 URL = "https://en.wikipedia.org/wiki?curid="

@@ -10,15 +10,8 @@ from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.plan import (
-    LocalPiece,
-    SnapshotPlan,
-    bytes_to_fetch,
-    fetch_pieces,
-    file_requests,
-    plan_shards,
-    plan_snapshot,
-)
+from pipeline_assets.corpus.snapshot.fetch import LocalPiece, bytes_to_fetch, fetch_pieces, file_requests, plan_shards
+from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
 from pipeline_assets.systems.healing import HealingRecipe

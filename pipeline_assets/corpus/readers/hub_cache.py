@@ -1,0 +1,102 @@
+"""Cached spans of hub files.
+
+A span is stored under the hash of its file, as `<start>-<stop>.<sha256 of the span>`; a download as `.part`.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import blocks, file_sha256
+
+logger = logging.getLogger("corpusmill")
+
+PARTIAL = ".part"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes [start, stop) of a hub file, stored in a local file."""
+
+    start: int
+    stop: int
+    local: Path
+
+
+def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
+    """Raise InputError if spans do not match the hash of the file.
+
+    `spans` are all bytes of the file, in order. On a mismatch they are removed from the cache.
+    """
+    if file_digest([span.local for span in spans], file) != file.digest:
+        delete_spans(spans)
+        raise hash_mismatch_error(file.digest, where)
+
+
+def delete_spans(spans: Iterable[Span]) -> None:
+    """Remove spans from the cache, so that the next attempt fetches them again."""
+    for span in spans:
+        span.local.unlink(missing_ok=True)
+
+
+def hash_mismatch_error(digest: str, where: str) -> InputError:
+    what = f"downloaded bytes do not match {digest} of the listing"
+    return RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Lock a folder, because two builds or threads may fetch the same bytes."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
+    """Return a cached span whose hash is valid; a damaged span is removed."""
+    for path in folder.glob(f"{start}-{stop}.*"):
+        if path.suffix == PARTIAL:
+            continue
+        if file_sha256(path) == path.suffix[1:]:
+            return path
+        logger.warning("%s: cached bytes are damaged; fetching them again", path)
+        path.unlink()
+    return None
+
+
+def partial_path(folder: Path, start: int, stop: int) -> Path:
+    """Return the path of a download to resume.
+
+    A download from before a reboot may contain bytes that were never synced, and is removed.
+    """
+    partial = folder / partial_name(start, stop)
+    for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
+        if other != partial:
+            durable.remove(other)
+    return partial
+
+
+def partial_name(start: int, stop: int) -> str:
+    return f"{start}-{stop}.{durable.boot()}{PARTIAL}"
+
+
+def file_digest(parts: Sequence[Path], file: HubFile) -> str:
+    """Hash the parts with the algorithm of the file's digest in the listing."""
+    kind = file.digest.partition(":")[0]
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    for part in parts:
+        with open(part, "rb", buffering=0) as data:
+            for block in blocks(data):
+                digest.update(block)
+    return f"{kind}:{digest.hexdigest()}"

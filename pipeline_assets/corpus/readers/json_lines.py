@@ -1,0 +1,111 @@
+"""Rows of JSON lines."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
+from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.source_folder import ByteRange
+from pipeline_assets.spine.errors import InputError
+
+# Faults of a last line that do not indicate a truncated file.
+UNRELATED_TO_TRUNCATION = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_decode = msgspec.json.Decoder().decode
+
+
+def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """Yield the offset and the row or fault of every line that is not blank.
+
+    NaN and Infinity are not JSON. If a key is repeated, its last value is used.
+
+    Raises:
+        InputError: The file is truncated or ends with NUL bytes (the last line has no newline and cannot be parsed), or
+            is one JSON value over many lines.
+    """
+    is_first = piece.start == 0
+    for offset, line in lines:
+        row = read_row(line)
+        if not isinstance(row, dict):
+            if not line.strip():
+                continue
+            if is_first:
+                raise_if_document(line, piece.file.path)
+            if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
+                raise _truncated_line_error(piece, offset, line, row)
+        is_first = False
+        yield offset, row
+
+
+def read_row(line: bytes) -> dict[str, Any] | Fault:
+    """Parse a line as a JSON object; return a fault if that fails.
+
+    Faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`. The row itself does not count
+    as a level of `MAX_NESTING`.
+    """
+    try:
+        row = _decode(line)
+    except RecursionError:
+        return NESTED_TOO_DEEP
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        if _is_nested_too_deep(line):
+            return NESTED_TOO_DEEP
+        if isinstance(error, UnicodeDecodeError):
+            return utf8_fault(error)
+        return _find_lone_surrogate(line) or Fault("not_json", str(error))
+    if not isinstance(row, dict):
+        return Fault("wrong_type", f"the line is {type(row).__name__}")
+    return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP
+
+
+def _is_nested_too_deep(line: bytes) -> bool:
+    """Check the nesting of a line that is not JSON.
+
+    Decoders may reject it before they reach its maximum depth.
+    """
+    depth = 0
+    for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > 1 + MAX_NESTING:
+            return True
+    return False
+
+
+def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fault) -> InputError:
+    """Return the error for a position line that cannot be parsed."""
+    if b"\0" in line:
+        what = f"from byte {offset + line.index(0):,} on, the file contains NUL bytes, as after a crash or a full disk"
+        return InputError(what, piece.file.path, "fetch or write the file again, or remove these bytes")
+    position = format_row(piece.file.name, offset, piece.file)
+    what = f"the last line, {position}, is truncated ({fault.detail or fault.reason})"
+    return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
+
+
+def raise_if_document(first_line: bytes, where: object) -> None:
+    """Raise InputError if a JSON array, or an object on several lines, begins here."""
+    first_line = first_line.lstrip()
+    if first_line[:1] == b"[":
+        fix = "write one line per element: jq -c '.[]' FILE"
+        raise InputError("the file is a JSON array, not JSON lines", where, fix)
+    if first_line[:1] + first_line[1:].lstrip(b" \t\r") == b"{\n":
+        fix = "write one line per object: jq -c . FILE"
+        raise InputError("JSON objects are spread over several lines", where, fix)
+
+
+def _find_lone_surrogate(line: bytes) -> Fault | None:
+    """Return a fault if a line has an escaped half of a surrogate pair.
+
+    Such a line is valid JSON but not text.
+    """
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Fault("lone_surrogate", "an escaped half of a pair")
+    except (ValueError, RecursionError):
+        return None
+    return None

@@ -1,0 +1,99 @@
+"""Positions of rows in source files, for people.
+
+A position is the byte offset of a line, or the number of a row.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline_assets.corpus.readers.lines import read_blocks
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.ledger import Reject, RejectFormatter
+
+_MAX_COUNTED_BYTES = 1 << 32
+_NUMBERED_FORMATS = (".parquet", ".xml", ".7z")  # with numbered rows; all other formats consist of lines
+
+
+def line_number(file: SourceFile, offset: int) -> int | None:
+    """Return the number of the line at an offset, from 1, by counting lines.
+
+    Returns:
+        None if more than 4 GiB precede the line, or if the file has holes because only a sample of it was fetched.
+
+    Raises:
+        InputError: The file cannot be read.
+
+    """
+    number, position = 1, 0
+    with open_source(file) as opened:
+        counted_bytes = min(offset, file.bytes)  # SEEK_HOLE fails in an empty file
+        if offset > _MAX_COUNTED_BYTES or (counted_bytes and opened.seek(0, os.SEEK_HOLE) < counted_bytes):
+            return None
+        opened.seek(0)
+        for block in read_blocks(opened, file):
+            number += block.count(b"\n", 0, max(offset - position, 0))
+            position += len(block)
+            if position >= offset:
+                break
+    return number
+
+
+def locate_line(file: SourceFile, line: int) -> int:
+    """Return the offset of a line by its number, from 1; the inverse of `line_number`.
+
+    Raises:
+        InputError: The file cannot be read.
+        UsageError: The format has numbered rows instead of lines, or the file has fewer lines.
+
+    """
+    if file.name.lower().endswith(_NUMBERED_FORMATS):
+        raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
+    offset, remaining = 0, line - 1
+    with open_source(file) as opened:
+        for block in read_blocks(opened, file):
+            newlines = block.count(b"\n")
+            if remaining < newlines or (remaining == newlines and not block.endswith(b"\n")):
+                return offset + sum(map(len, block.split(b"\n")[:remaining])) + remaining
+            remaining -= newlines
+            offset += len(block)
+    what = f"line {line:,} not found; the file has {line - 1 - remaining:,} lines"
+    raise UsageError(what, file.path, "use a line number in this range")
+
+
+def format_row(name: str, row: int, file: SourceFile | None) -> str:
+    """Format the position of a row for people.
+
+    The text is `line 12 (byte 3,456)`, `byte 3,456` if the line cannot be counted, or `row 12` for formats without
+    lines.
+
+    Args:
+        name: Name of the file; determines the format.
+        row: The row's `source_row`.
+        file: None if the file is not on this machine.
+
+    """
+    if name.lower().endswith(_NUMBERED_FORMATS):
+        return f"row {row:,}"
+    try:
+        line = None if file is None else line_number(file, row)
+    except InputError:
+        line = None
+    return f"byte {row:,}" if line is None else f"line {line:,} (byte {row:,})"
+
+
+def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
+    """Return a formatter for the rejects of these files."""
+    by_name = {file.name: file for file in files}
+    return lambda reject: reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
+
+
+def format_numbered_reject(reject: Reject) -> str:
+    """Format a reject of a file with numbered rows."""
+    return reject.describe(f"row {reject.row:,}")
+
+
+def file_at(path: Path) -> SourceFile | None:
+    """Return the source file at a path; None if it does not exist."""
+    return SourceFile(path, path.name, path.stat().st_size) if path.is_file() else None
