@@ -74,7 +74,7 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> N
     assert shown["mb_per_second"] > 0
     assert shown["fetched_mb"] == 0.169
     assert min(shown[name] for name in ("peak_disk_mb", "peak_memory_mb", "fetch_seconds", "build_seconds")) > 0
-    assert "\n| bytes_fetched | 169,043 | less what the cache has | 169,043 |\n" in shown["planned"]
+    assert "\n| bytes_fetched | 169,043 | excluding cached bytes | 169,043 |\n" in shown["planned"]
 
 
 def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(made: Made) -> None:

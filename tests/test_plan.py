@@ -35,7 +35,7 @@ def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh
     ]
     assert "reads 8 of 8 files, 21 row groups, 1,050 rows" in lines
     exact = (
-        "169,043 bytes to fetch (less what the cache has); 523.4 kB of files, 1,050 rows read (the listing and footers)"
+        "169,043 bytes to fetch (excluding cached bytes); 523.4 kB of files, 1,050 rows read (the listing and footers)"
     )
     assert exact in lines
     assert "244,500 tokens (`megatron.token_budget`)" in lines

@@ -134,5 +134,5 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
     if listing.missing_bytes is not None:
         more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more
-        figures["bytes_fetched"] = Planned(sum(more.values()), "less what the cache has")
+        figures["bytes_fetched"] = Planned(sum(more.values()), "excluding cached bytes")
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs))

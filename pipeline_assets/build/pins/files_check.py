@@ -54,7 +54,7 @@ class HubCacheCheck(FilesCheck):
 
     Attributes:
         whole: Files that are cached completely; checked against the hash in the hub's listing.
-        in_part: Files of which all row groups that were read are cached; checked against the hash at the time of
+        in_part: Files whose row groups that were read are all cached; checked against the hash at the time of
             fetching, because the hub has no hash of a part.
         not_looked_for: Inputs that are not hub files.
 

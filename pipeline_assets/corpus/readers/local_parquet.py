@@ -96,11 +96,7 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(read_rows(batch), number)
                     number += batch.num_rows
-    except (
-        pa.ArrowException,
-        OSError,
-        OverflowError,
-        ValueError,
-    ) as error:  # the last two: a time outside Python's range
+    # OverflowError and ValueError: a time outside Python's range.
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         what = f"row groups {run.first} to {run.stop - 1} cannot be read ({one_line(error)})"
         raise InputError(what, run.file.path, _FIX) from None

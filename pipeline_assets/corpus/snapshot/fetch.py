@@ -1,4 +1,4 @@
-"""Fetching of a snapshot: row groups in the cache, and shards of them."""
+"""Row groups of a snapshot, fetched into the cache and grouped into shards."""
 
 import functools
 import logging
@@ -195,7 +195,7 @@ def fetch_snapshot(
     planned, bytes_planned = time.monotonic(), hub.traffic.bytes
     pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
     provenance = {
-        "planned": {"bytes_fetched": {"value": missing, "basis": "less what the cache has"}},
+        "planned": {"bytes_fetched": {"value": missing, "basis": "excluding cached bytes"}},
         "bytes_fetched": hub.traffic.bytes - bytes_planned,
         "bytes_fetched_to_plan": bytes_planned - bytes_before,
         "seconds_of": {"plan": round(planned - began, 3), "fetch": round(time.monotonic() - planned, 3)},

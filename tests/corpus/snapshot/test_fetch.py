@@ -1,4 +1,4 @@
-"""What a plan asks of the hub: known to the byte before it is asked, less what the cache has."""
+"""What a plan asks of the hub: known to the byte before it is asked, without cached bytes."""
 
 import logging
 import re

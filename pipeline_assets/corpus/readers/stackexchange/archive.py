@@ -68,7 +68,7 @@ def site_host(file: Path) -> str:
 
 
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
-    """Yield blocks of a Posts.xml from byte `start` to `stop`, or of a whole archive.
+    """Yield blocks of a Posts.xml from byte `start` to `stop`, or all of an archived one.
 
     A thread unpacks an archive, ahead by the size of a pipe: close the iterator to end it early.
 

@@ -172,6 +172,7 @@ class _Page:
         if text and (not text.isprintable() or "  " in text):  # a line break isn't printable
             text = _WHITE_RUN.sub(_collapse_white, text).lstrip(f" \n{_CELL}")
             text = _WORD_SUP.sub("^", text).replace(_SUP, "")
+            # A cell is separated from the one before it by ` |`, which also replaces the white space between them.
             text = text.replace(f"\n{_CELL}", " |").replace(f" {_CELL}", " |").replace(_CELL, " |").strip(" \n")
             first, *rest = text.split(_CODE)
             text = "".join([first, *itertools.chain.from_iterable(zip(self._codes, rest, strict=True))])
@@ -183,6 +184,8 @@ class _Page:
         """Append a block with its markers and the marks of the open quotes."""
         depth = len(self._lists) - 1
         if self._out:
+            # Adjacent list items and table rows of one quote are separated by a line break, other blocks by an empty
+            # line, which has the marks of the quotes that contain both blocks.
             is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
             self._out.append("\n" if is_near else f"\n{_MARKS[: 2 * self._lowest].rstrip(' ')}\n")
         block = f"{self._item}{self._heading}{block}"

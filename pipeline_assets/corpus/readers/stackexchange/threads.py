@@ -181,7 +181,7 @@ def _post_licence(content_license: str | None, created_on: str) -> Licensed:
 
 
 def _thread_licence(posts: Sequence[Licensed]) -> Licensed:
-    """Return the newest licence of the posts, of which the question is the first.
+    """Return the newest licence of the posts; the question is the first post.
 
     Different licences are counted in the evidence.
     """
