@@ -98,7 +98,7 @@ def test_a_line_of_a_file_here_leads_to_its_document(corpusmill: Corpusmill, sta
 
     assert by_line.stdout == by_place.stdout
     assert "document  note-30\n" in by_line.stdout
-    assert beyond.returncode == 2 and "none is line 100,000; give one that it has" in only_line(beyond)
+    assert beyond.returncode == 2 and "line 100,000 not found; the file has " in only_line(beyond)
 
 
 def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_root: Path) -> None:

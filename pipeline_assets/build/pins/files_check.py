@@ -37,7 +37,6 @@ class FilesCheck:
         unavailable: Files that were read by a build and are missing on this machine, at least in part.
         tasks: Hash tasks of the files and parts of files that exist with their listed size.
         findings: Contradictions in names, sizes and listings.
-
     """
 
     listed: int = 0
@@ -57,7 +56,6 @@ class HubCacheCheck(FilesCheck):
         in_part: Files whose row groups that were read are all cached; checked against the hash at the time of
             fetching, because the hub has no hash of a part.
         not_looked_for: Inputs that are not hub files.
-
     """
 
     whole: list[str] = field(default_factory=list)
@@ -66,10 +64,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the names, sizes and listings of the hub cache with manifests.
-
-    `external_inputs` maps the digests of artifacts to their external inputs.
-    """
+    """Compare the hub cache with the external inputs of artifacts, by their digests."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -95,10 +90,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add the cached spans of one file to a check.
-
-    The file's bytes are in `folder`. A file that the build did not read is only hashed, not counted.
-    """
+    """Add the cached spans of a file; count the file only if the build read it."""
     check.listed += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -159,7 +151,6 @@ class SourceFolderCheck(FilesCheck):
 
     Attributes:
         missing: Folders that do not exist on this machine.
-
     """
 
     missing: list[Path] = field(default_factory=list)
@@ -177,7 +168,6 @@ def check_source_folders(
 
     Returns:
         The comparison, and the remaining external inputs, which were not read from folders.
-
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

@@ -43,14 +43,10 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
     Raises:
         InputError: A file is missing or unreadable, the weights are not in safetensors, or the model has its own code.
-
     """
 
     def mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object.
-
-        Python's parser is used because configs of state space models contain `Infinity`.
-        """
+        """Read a JSON object with Python's parser, since some configs have `Infinity`."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):
@@ -72,10 +68,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the single weights file, or else the index and the files that it lists.
-
-    transformers has the same preference.
-    """
+    """Return the single weights file, as transformers prefers, or index and shards."""
     if WEIGHTS in names:
         return {WEIGHTS}
     if INDEX not in names:

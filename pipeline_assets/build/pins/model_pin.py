@@ -50,7 +50,6 @@ class ModelSection(RecipeSection):
         revision: 40 hex digits; None for a folder. Forty zeros mean that no commit is pinned yet: such a recipe is
             valid but cannot be built.
         path: Local folder, absolute or relative to the data root; None for a hub. Changes no byte.
-
     """
 
     name: Annotated[str | None, Option(f"Model on the hub. Default: {DEFAULT_MODEL}.", default=None)] = None
@@ -77,10 +76,7 @@ class ModelSection(RecipeSection):
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """Return the recipe content of the model's pin.
-
-        It is empty for a folder, whose files identify the model.
-        """
+        """Return the recipe content of the pin; empty for a folder, known by its files."""
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
@@ -100,7 +96,6 @@ class ModelFolder(InputFolder):
         Raises:
             UsageError: The folder does not exist or is empty.
             InputError: From `choose_files`.
-
         """
         if not self.path.is_dir():
             raise UsageError("folder not found", self.path, "correct the model's `path`")
@@ -121,7 +116,6 @@ def pin_model(target: Target, run: Run) -> BuildResult:
     Raises:
         UsageError: No revision is pinned yet, or the model or folder does not exist.
         InputError: From the hub or `choose_files`, or a file is unreadable or changes during the build.
-
     """
     if target.external_inputs is None:
         return _pin_hub_model(target, run)
@@ -156,10 +150,7 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_weights(target: Target, run: Run) -> Listing:
-    """List the hub files of the model that the first build using it fetches.
-
-    The model's pin is among the upstream targets of `target`.
-    """
+    """List the hub files that the first build with the model fetches."""
     [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
         return Listing()
@@ -175,7 +166,6 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 
     Raises:
         InputError: The hub fails, or the files of a folder differ from the pin before or after use.
-
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
@@ -204,7 +194,6 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
     Raises:
         InputError: From `load_model_tokenizer`.
         UsageError: Rows may be longer than the model supports, or a library is not installed.
-
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
@@ -242,16 +231,12 @@ class ScoringSection(ScoringRecipe):
 
     Attributes:
         max_unknown_fraction: Maximum share of a split that the model's tokenizer may lose. Changes no byte.
-
     """
 
     model: ModelSection
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """Return the recipe content that determines a split's scores.
-
-        The model and the rows are inputs instead.
-        """
+        """Return the recipe content of a split's scores; model and rows are inputs."""
         names = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

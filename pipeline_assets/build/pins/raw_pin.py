@@ -30,7 +30,6 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
     Raises:
         UsageError: No revision is pinned yet.
         DeniedError: No revision is pinned, and the token has no access to the dataset, so that none can be pinned.
-
     """
     if revision == UNPINNED:
         try:

@@ -23,7 +23,6 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
         UsageError: No revision is pinned yet.
         InputError: The hub or a folder cannot be read.
         RetryableError: A dump is an archive and py7zr is not installed.
-
     """
     if target.external_inputs is None:
         return pin_sample(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)

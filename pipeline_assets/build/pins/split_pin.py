@@ -53,7 +53,6 @@ class SplitFolder(InputFolder):
 
     Attributes:
         patterns: File patterns by split, if a recipe has them.
-
     """
 
     split: str
@@ -68,7 +67,6 @@ class SplitFolder(InputFolder):
         Raises:
             UsageError: The folder or the split does not exist.
             InputError: From `find_split`.
-
         """
         paths, card = _scan_folder(self.path)
         return find_split(paths, card, self.split, self.patterns, str(self.path))
@@ -80,7 +78,6 @@ def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
     Raises:
         UsageError: The folder does not exist.
         InputError: From `find_splits`.
-
     """
     paths, card = _scan_folder(path)
     return find_splits(paths, card, str(path))
@@ -91,7 +88,6 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
 
     Raises:
         InputError: From the hub or `find_splits`.
-
     """
     return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
@@ -102,7 +98,6 @@ def pin_split(target: Target, run: Run) -> BuildResult:
     Raises:
         UsageError: No revision is pinned yet, or the folder or split does not exist (names the nearest split).
         InputError: From the hub or `find_split`, or a file is unreadable or changes during the build.
-
     """
     if target.external_inputs is None:
         return _pin_hub_split(target, run)
@@ -132,10 +127,7 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_rows(target: Target, run: Run) -> Listing:
-    """List the hub files that the first build fetches to read the split.
-
-    A sample fetches less.
-    """
+    """List the hub files that the first build of the split fetches, samples aside."""
     [raw] = target.upstream
     if raw.external_inputs is not None:
         return Listing()
@@ -200,7 +192,6 @@ class SampledSplit:
     Attributes:
         files: Files of the split in the order of the listing.
         folder: An empty work folder of the build.
-
     """
 
     hub: HubFiles
@@ -217,7 +208,6 @@ class SampledSplit:
 
         Raises:
             InputError: The hub fails.
-
         """
         local_files = [self._open_partial(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
@@ -246,11 +236,8 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Copy the first `limit` rows that begin in the piece; return their number.
-
-        Reading starts one byte before the piece, because the line before it ends at the first newline from there.
-        """
-        first = max(piece.start - 1, 0)
+        """Copy the first `limit` rows of a piece into the sparse file, and count them."""
+        first = max(piece.start - 1, 0)  # the line before the piece ends at the first newline from here
         with naming_file(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = read_lines(lines_with_offsets(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
             offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))

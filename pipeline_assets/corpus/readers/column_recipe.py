@@ -44,7 +44,6 @@ class LicensedColumns(RecipeSection):
         id: Text or integers; a row without an id gets a derived one.
         license: Licence of the row, in lower case. A row without a value has the licence of the recipe; a value that is
             not text (for example a list) results in `unknown`. The column is kept in `meta` unchanged.
-
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"
@@ -65,7 +64,6 @@ class SourceLabels(RecipeSection):
 
     Attributes:
         license_tag: Licence of rows that do not state one.
-
     """
 
     source: str

@@ -38,10 +38,7 @@ _NESTING = frozenset((dict, list, tuple))
 
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
-    """Check whether objects and lists are nested at most `levels` deep.
-
-    A map of Arrow is a list of tuples.
-    """
+    """Check whether objects and lists, Arrow maps included, are nested `levels` deep."""
     level: list[Any] = [value] if type(value) in _NESTING else []
     for _ in range(levels):  # one level at a time takes half as long as recursion
         if not level:
@@ -90,7 +87,6 @@ class Column(NamedTuple):
         holder: Object that contains the value.
         key: Key of the value in the object.
         name: Name or path of the column in a recipe.
-
     """
 
     holder: dict[str, Any]
@@ -151,10 +147,7 @@ def _read_value(scalar: pa.Scalar) -> Any:
 
 
 def _to_stdlib_times(value: Any) -> Any:
-    """Convert the pandas times that pyarrow returns for nanoseconds.
-
-    JSON encoders do not accept them.
-    """
+    """Convert pandas times in nanoseconds to types that JSON encoders accept."""
     match type(value).__name__:
         case "list" | "tuple":
             return [_to_stdlib_times(item) for item in value]
@@ -168,10 +161,7 @@ def _to_stdlib_times(value: Any) -> Any:
 
 
 def read_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Yield each row of a batch, or its first fault.
-
-    Values are converted by `column_values`.
-    """
+    """Yield each row of a batch, converted by `column_values`, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faulty_rows(columns)

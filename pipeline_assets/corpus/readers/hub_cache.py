@@ -32,10 +32,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise InputError if spans do not match the hash of the file.
-
-    `spans` are all bytes of the file, in order. On a mismatch they are removed from the cache.
-    """
+    """Raise InputError and delete `spans` if they do not have the hash of the file."""
     if file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
         raise hash_mismatch_error(file.digest, where)
@@ -76,10 +73,7 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
 
 
 def partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume.
-
-    A download from before a reboot may contain bytes that were never synced, and is removed.
-    """
+    """Return the path of a download to resume, after removing unsynced older ones."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:

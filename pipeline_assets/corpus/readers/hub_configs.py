@@ -46,7 +46,6 @@ class Config:
         language, script: Parts of the name; None if it has another form.
         files: Split and pattern of the data files, in the card's order; see `matching_paths`.
         folder: Folder of the data files if the card names only that (`data_dir`), otherwise None.
-
     """
 
     name: str
@@ -65,7 +64,6 @@ def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
 
     Raises:
         InputError: The hub fails, or the YAML of the card cannot be parsed.
-
     """
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD}")
 
@@ -81,7 +79,6 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
     Raises:
         InputError: The YAML cannot be parsed, or `configs` is not a list of names and files.
-
     """
     metadata = parse_card_metadata(card, where)
     try:
@@ -91,11 +88,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Parse the YAML at the top of a card; empty if it is missing.
-
-    Raises:
-        InputError: The YAML cannot be parsed.
-    """
+    """Parse the YAML at the top of a card; empty if it is missing."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -121,7 +114,6 @@ def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
 
     Raises:
         UsageError: The name does not exist; the message lists the nearest names.
-
     """
     by_name = {config.name: config for config in configs}
     if name in by_name:
@@ -180,10 +172,7 @@ def _parse_config(entry: dict[str, Any]) -> Config:
 
 
 def _config_files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
-    """Yield the split and pattern of every file entry of a card.
-
-    An entry is a pattern, a list of patterns, or a list of {split, path}; all are relative to `folder`.
-    """
+    """Yield the split and pattern of every file entry, relative to the folder."""
     for item in data_files if isinstance(data_files, list) else [data_files]:
         if isinstance(item, str):
             yield "train", posixpath.join(folder, item)
@@ -200,7 +189,6 @@ def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object)
 
     Raises:
         InputError: `**` is adjacent to other characters, which `datasets` does not support either.
-
     """
     known_paths = dict.fromkeys(paths)
     exact = dict.fromkeys(PurePosixPath(pattern).as_posix() for pattern in patterns)  # without `./` and `//`

@@ -64,7 +64,6 @@ class HubFiles:
         progress_s: A response that delivers less than `hub_session.MIN_BYTES` in this time is aborted.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories. For models, `dataset` is the name of a model, and the cache is a subfolder.
-
     """
 
     cache: Path
@@ -85,7 +84,6 @@ class HubFiles:
 
         Raises:
             UsageError: `dataset` is not a valid name.
-
         """
         check_name(dataset, self.repo_type)
         return self.call(dataset, revision, lambda: self._commit(dataset, revision))
@@ -95,7 +93,6 @@ class HubFiles:
 
         Raises:
             InputError: `commit` is not a commit, is unknown to the hub, or is not accessible.
-
         """
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
@@ -117,7 +114,6 @@ class HubFiles:
 
         Raises:
             InputError: The hub has other bytes under this name, or does not return them.
-
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -159,10 +155,7 @@ class HubFiles:
             return str(sha)
 
     def _list(self, dataset: str, commit: str) -> list[HubFile]:
-        """List the files on all pages of the tree.
-
-        A repeated path is an error, because it indicates a cycle of pages.
-        """
+        """List the files on all pages of the tree; raise if pages repeat a path."""
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
@@ -255,7 +248,6 @@ class HubFiles:
 
         Raises:
             InputError: `digest` is not a file hash.
-
         """
         folder = self._cache_folder(dataset)
         if not is_digest(digest):
@@ -263,10 +255,7 @@ class HubFiles:
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """Return the cache folder of a dataset or model.
-
-        No dataset folder has the name `models`, because each contains `--`.
-        """
+        """Return the cache folder of a repository; `models` has no `--`, unlike datasets."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 
@@ -275,10 +264,7 @@ class HubFiles:
 
 
 def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
-    """Apply `work` to items in several threads, and yield the results in order.
-
-    After an error, items that have not started are cancelled.
-    """
+    """Apply `work` to items in several threads, in order; an error cancels the rest."""
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
         yield from pool.map(work, items)

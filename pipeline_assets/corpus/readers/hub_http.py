@@ -78,7 +78,6 @@ class HubClient:
         Raises:
             MalformedResponse: The content is not JSON, or the next page has another origin.
             RetryableError: The response is longer than any valid one.
-
         """
         with self.stream(url, self.address) as response:
             self.check(response)
@@ -93,10 +92,7 @@ class HubClient:
             return json.loads(content), str(address)
 
     def locate(self, url: str) -> Located:
-        """Return the location and metadata of a file without its bytes.
-
-        Redirects are followed until a response has the metadata.
-        """
+        """Follow redirects until a response has the metadata of a file, without its bytes."""
         session = self._session
         response = session.head(url, headers=self._headers, follow_redirects=False)
         for _ in range(session.max_redirects):
@@ -114,10 +110,7 @@ class HubClient:
         return Located(location, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
-        """Start a GET request; the response's body is unread and its status unchecked.
-
-        An error about the size of the body names `where`.
-        """
+        """Start a GET request, with unread body and unchecked status; errors name `where`."""
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_own(self, url: str) -> bool:
@@ -134,7 +127,6 @@ class HubClient:
         Raises:
             RetryableError: The body is longer than requested.
             httpx2.ReadTimeout: The body arrives too slowly.
-
         """
         for block in response.iter_raw():
             self._traffic.add(len(block))
@@ -160,7 +152,6 @@ class HubCall(NamedTuple):
     Attributes:
         writes: Whether the call changes something on the hub.
         repo_type: Type of the repository that `dataset` names.
-
     """
 
     dataset: str
@@ -180,7 +171,6 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.
         InputError: The error is permanent, or persists after all attempts; the message has a fix.
-
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
@@ -227,10 +217,7 @@ def _check_address(address: str) -> None:
 
 
 def _explain(error: Exception, status: int, request: HubCall) -> InputError:
-    """Convert an HTTP status to an error with a fix.
-
-    Temporary errors become `TransientError`.
-    """
+    """Convert an HTTP status to an error with a fix; some are a `TransientError`."""
     from huggingface_hub import errors
 
     where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
@@ -265,10 +252,7 @@ def _explain(error: Exception, status: int, request: HubCall) -> InputError:
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the hub requests to wait; None if unspecified.
-
-    The hub uses the header RateLimit or Retry-After.
-    """
+    """Return the seconds to wait by RateLimit or Retry-After; None if unspecified."""
     try:
         limits = parse_rate_limit(headers)
         if limits is not None and limits.remaining == 0:

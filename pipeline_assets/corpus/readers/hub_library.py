@@ -34,7 +34,6 @@ class LibraryClient(LimitedClient):
     Args:
         token: Token for requests to the hub; None keeps the one that `huggingface_hub` sets.
         retries: Whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
-
     """
 
     _decodes_refusals = True

@@ -41,7 +41,6 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
     Raises:
         KeyError, TypeError, ValueError: The entry is not a file entry.
-
     """
     lfs = entry.get("lfs")
     digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
@@ -51,20 +50,12 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """Return the manifest entry of a hub file at a commit.
-
-    For a model, `dataset` is its `model_entry_name`.
-    """
+    """Return the manifest entry of a hub file; models use `model_entry_name`."""
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
 def _check_file(file: HubFile) -> HubFile:
-    """Return a file if its path, size and hash are valid in a listing.
-
-    Raises:
-        TypeError, ValueError: The file is invalid.
-
-    """
+    """Return a file if it is valid in a listing; raise TypeError or ValueError if not."""
     if _INVALID_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
         raise ValueError(f"{file.path!r} is not a path in a repository")
     if type(file.size) is not int or not 0 <= file.size < 1 << 63:
@@ -100,7 +91,6 @@ def read_listing(path: Path) -> list[HubFile]:
     Raises:
         FileNotFoundError: The listing is not cached.
         InputError: The cached listing is damaged or contains an invalid entry.
-
     """
     listing = _LISTING_FILE.read(path)
     if _entry_sha256(listing.files) != listing.sha256:

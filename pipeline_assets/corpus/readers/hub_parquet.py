@@ -22,10 +22,7 @@ _MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
-    """A partially fetched file, consisting of disjoint spans.
-
-    Reading outside the spans is an error.
-    """
+    """A file of disjoint local spans; reading outside them is an error."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -85,7 +82,6 @@ class RowGroup:
         rows: Number of rows.
         start, stop: Byte range in the file.
         text_bytes: Uncompressed size of the text column, the footer's only information about text lengths.
-
     """
 
     file: HubFile
@@ -102,7 +98,6 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
 
     Raises:
         InputError: The file is not Parquet. The fetched bytes are removed in case they were damaged in transit.
-
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()
@@ -129,7 +124,6 @@ def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> l
 
     Raises:
         UsageError: The text column does not exist; the message lists the existing columns.
-
     """
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
@@ -156,6 +150,5 @@ def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
 
     Raises:
         pyarrow.ArrowException, OSError: The bytes are not a Parquet file.
-
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)

@@ -41,7 +41,6 @@ class LimitedClient(httpx2.Client):
         address: URL of the hub.
         progress_s: seconds of waiting in which at least MIN_BYTES must arrive or be sent; also the timeout of a
             silent connection, up to TIMEOUT_S.
-
     """
 
     _decodes_refusals = False

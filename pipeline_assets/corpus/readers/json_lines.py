@@ -64,10 +64,7 @@ def read_row(line: bytes) -> dict[str, Any] | Fault:
 
 
 def _is_nested_too_deep(line: bytes) -> bool:
-    """Check the nesting of a line that is not JSON.
-
-    Decoders may reject it before they reach its maximum depth.
-    """
+    """Check the nesting of a line that is not JSON; decoders may give up earlier."""
     depth = 0
     for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
@@ -98,10 +95,7 @@ def raise_if_document(first_line: bytes, where: object) -> None:
 
 
 def _find_lone_surrogate(line: bytes) -> Fault | None:
-    """Return a fault if a line has an escaped half of a surrogate pair.
-
-    Such a line is valid JSON but not text.
-    """
+    """Return a fault if valid JSON has an escaped half of a surrogate pair."""
     try:
         json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

@@ -18,7 +18,6 @@ class Planned:
     Attributes:
         value: Forecast value.
         basis: Text for people about the sources of the forecast, such as `the listing and footers`.
-
     """
 
     value: float
@@ -33,7 +32,6 @@ class Listing:
         inputs: Entries of the artifact's manifest, as far as the listing and Parquet footers determine them; empty for
             artifacts that depend on other artifacts only.
         missing_bytes: Bytes to request from a hub, by file name; None if no hub is involved.
-
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()

@@ -62,7 +62,6 @@ class LocalRecipe(SourceLabels):
         license_files: Pattern of file names, such as LICENSE*; None ignores such files. A matching file is not a
             document. It states the licence of rows that do not state their own, in its folder and in subfolders without
             such a file.
-
     """
 
     files: Patterns = ("**/*",)
@@ -74,10 +73,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the recipe content without unused keys of later versions.
-
-        So the digests of earlier recipes stay valid.
-        """
+        """Return the content without unused later keys, to keep earlier digests valid."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
@@ -104,16 +100,12 @@ def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, s
         UsageError: A file has an unknown format, the recipe lacks the settings for its format, or Parquet lacks a
             column of the recipe.
         InputError: The content of a file contradicts its name.
-
     """
     return [piece for file in files for piece in _plan_file(file, recipe, shard_bytes)]
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the position and the row or fault of every row that begins in the piece.
-
-    A text becomes a row with one column, `text`.
-    """
+    """Yield the position and the row or fault of every row; a text is one column."""
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if recipe.detect_format(piece.file.name) == "lines":
@@ -135,12 +127,7 @@ def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Check the columns of the first files.
-
-    Raises:
-        UsageError: Parquet lacks a named column, or the text column is missing in all sampled rows of JSON lines.
-
-    """
+    """Raise UsageError if a named column is missing in Parquet, or the text in JSON."""
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:
         match detect_format(file.name):
@@ -183,7 +170,6 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
     Raises:
         InputError: The text is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
-
     """
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
@@ -200,7 +186,6 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
     Raises:
         InputError: A paragraph is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
-
     """
     paragraph = bytearray()
     begin = 0
@@ -230,7 +215,6 @@ def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
     Raises:
         InputError: A line is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
-
     """
     for offset, line in lines(piece):
         if line.strip():

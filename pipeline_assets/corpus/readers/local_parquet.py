@@ -28,7 +28,6 @@ class RowGroupRun:
         first, stop: Range of row group numbers.
         first_row, rows: Position of the first row in the file, and the number of rows.
         bytes: Uncompressed size according to the footer.
-
     """
 
     file: SourceFile
@@ -67,7 +66,6 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
 
     Raises:
         InputError: The file is not Parquet.
-
     """
     with open_source(file) as opened:
         try:

@@ -24,7 +24,6 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
     Raises:
         InputError: The file cannot be read.
-
     """
     number, position = 1, 0
     with open_source(file) as opened:
@@ -46,7 +45,6 @@ def locate_line(file: SourceFile, line: int) -> int:
     Raises:
         InputError: The file cannot be read.
         UsageError: The format has numbered rows instead of lines, or the file has fewer lines.
-
     """
     if file.name.lower().endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
@@ -72,7 +70,6 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
         name: Name of the file; determines the format.
         row: The row's `source_row`.
         file: None if the file is not on this machine.
-
     """
     if name.lower().endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"

@@ -27,7 +27,6 @@ class SourceFile:
     Attributes:
         name: Path relative to the source's folder, with `/`.
         bytes: Size when the file was listed; reading a file of another size is an error.
-
     """
 
     path: Path
@@ -43,7 +42,6 @@ class ByteRange:
         start: Byte offset, possibly in the middle of a line.
         stop: Offset of the first byte after the range; None if the file is one range, because it is compressed or one
             text.
-
     """
 
     file: SourceFile
@@ -66,7 +64,6 @@ def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
         UsageError: A pattern matches no file or leads out of `root`, or a match is not a regular file or has no UTF-8
             name.
         RetryableError: A folder is not readable, so that its files would be omitted silently.
-
     """
     try:
         return _list_files(root, patterns)
@@ -93,10 +90,7 @@ def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
 
 def _raise_if_unreadable(folder: Path) -> None:
-    """Raise PermissionError if a folder or subfolder is not readable.
-
-    `glob` would skip such a folder.
-    """
+    """Raise PermissionError if a folder that `glob` would skip is not readable."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -106,10 +100,7 @@ def _raise_if_unreadable(folder: Path) -> None:
 
 
 def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
-    """Divide a file into ranges of `range_bytes`.
-
-    A compressed or empty file is one range.
-    """
+    """Divide a file into ranges of `range_bytes`; one range if compressed or empty."""
     with open_source(file) as opened:
         is_compressed = detect_codec(opened.read(HEAD_BYTES)) is not None
     if is_compressed or file.bytes == 0:
@@ -123,7 +114,6 @@ def open_source(file: SourceFile) -> BinaryIO:
 
     Raises:
         RetryableError: The file is missing, not readable, or has another size than when it was listed.
-
     """
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
@@ -177,17 +167,13 @@ class InputFolder(ABC):
 
     Attributes:
         path: Absolute path, or path relative to the data root.
-
     """
 
     path: Path
 
     @abstractmethod
     def file_patterns(self) -> Sequence[str]:
-        """Return the patterns of the input files in the current folder.
-
-        The path must be absolute.
-        """
+        """Return the patterns of the input files; the path must be absolute."""
 
     def resolve_path(self, root: Path) -> Self:
         """Return a copy with an absolute path."""
@@ -204,7 +190,6 @@ class InputFolder(ABC):
 
         Returns:
             None if nothing changed. A missing folder counts as unchanged, because the sealed artifact does not need it.
-
         """
         folder = self.resolve_path(root)
         if not folder.path.is_dir():
@@ -234,10 +219,7 @@ class SourceFolder(InputFolder):
 
 
 def has_changed(manifest: Manifest, folder: Path, name: str) -> bool:
-    """Check by size and time whether a file changed after the manifest was sealed.
-
-    A missing file, or one that the manifest does not list, counts as unchanged.
-    """
+    """Check by size and time whether a listed file exists and changed after the seal."""
     modified = manifest.provenance.get(_MODIFIED, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:
@@ -265,10 +247,7 @@ def to_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) 
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return the folder of a manifest's inputs; None if it names none.
-
-    `root` is the data root that contains the artifact.
-    """
+    """Return the folder of a manifest's inputs; None if it names none."""
     path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
     return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None
 
@@ -287,7 +266,6 @@ def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
 
     Raises:
         InputError: The files differ from the pin.
-
     """
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield selected_files(folder, pin)

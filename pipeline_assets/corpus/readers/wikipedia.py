@@ -50,7 +50,6 @@ class WikipediaRecipe(RecipeSection):
         language: Language of pages whose url has no host (`?curid=12`), as in the name of the wiki; other urls must
             agree.
         title: Whether the text of a Document begins with the title.
-
     """
 
     files: Patterns = ("**/wiki_*",)
@@ -94,7 +93,6 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
     Raises:
         InputError: The file is unusable (see `pages`); or a page belongs to another wiki than Wikipedia or than the
             recipe's language, or its language is unknown.
-
     """
     name = piece.file.name
     licence = recipe.licence()

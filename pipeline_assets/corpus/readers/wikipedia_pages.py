@@ -55,7 +55,6 @@ class Page(msgspec.Struct, frozen=True):
     Attributes:
         text: Text, with the title line if the file repeats it.
         attributes: Additional keys of a JSON line.
-
     """
 
     id: str
@@ -74,7 +73,6 @@ def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
 
     Raises:
         InputError: From `open_extraction`, or a page is not closed before the next page or the end of the file.
-
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)
@@ -85,7 +83,6 @@ def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes
 
     Raises:
         InputError: The format is unknown, the file is empty and not the first of an extraction, or it cannot be read.
-
     """
     if piece.start > 0:
         _, first = next(line_blocks(piece.file), (0, b""))
@@ -119,10 +116,7 @@ def _detect_format(block: bytes, piece: ByteRange) -> Format:
 
 
 def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages of a `<doc>` file.
-
-    A page is a header line and the text up to the next header or the end.
-    """
+    """Yield `<doc>` pages, each up to the next header line or the end of the file."""
     header: re.Match[bytes] | None = None
     begin = 0
     body: list[bytes] = []

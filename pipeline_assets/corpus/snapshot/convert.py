@@ -58,7 +58,6 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
     Raises:
         InputError: The hub fails; rejects exceed the limit, which is checked after each shard; or more than 1 % of the
             documents contain NUL characters.
-
     """
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
@@ -91,13 +90,10 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> Converted:
-    """Convert the rows that a raw artifact names.
-
-    Rows that are missing in the cache are fetched again.
+    """Convert the rows that a raw artifact names, fetching those not cached.
 
     Raises:
         InputError: The hub fails, or its listing differs from the raw artifact.
-
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
@@ -178,10 +174,7 @@ def _convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first rule that a row fails, or a reject's reason and detail.
-
-    A row without the rule's column fails.
-    """
+    """Return the first failed rule, or reason and detail of a reject; None if neither."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
@@ -200,10 +193,7 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[Row]:
-    """Yield the outcomes of the rows of a row group.
-
-    Rules are applied to one batch of rows at a time.
-    """
+    """Yield the outcomes of a row group's rows; rules are applied to batches."""
     group = local.piece.group
     path, where = group.file.path, recipe.where(group.file.path)
     for batch_start, batch in _batches(local, where):
@@ -223,10 +213,7 @@ def _convert_parquet(
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each batch up to the last row of the piece.
-
-    The number before a batch counts the earlier rows of the row group.
-    """
+    """Yield each batch of the piece, and the number of rows before it in the group."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:

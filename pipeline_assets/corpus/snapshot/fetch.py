@@ -40,7 +40,6 @@ class FileRequest:
             of the only piece.
         is_whole: Whether every row group is read. Then there is one range from 0 to the tail, so that the file can be
             hashed.
-
     """
 
     file: HubFile
@@ -93,10 +92,7 @@ def _request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileReques
 
 
 def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
-    """Count the bytes that `fetch_pieces` would request from the hub.
-
-    Cached bytes do not count.
-    """
+    """Count the uncached bytes that `fetch_pieces` would request from the hub."""
     return sum(_count_missing_bytes(hub, recipe, request) for request in file_requests(plan))
 
 
@@ -109,10 +105,7 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[LocalPiece]:
-    """Fetch every piece into the cache; return the pieces in the plan's order.
-
-    A file is checked against its hash if every row group is read.
-    """
+    """Fetch every piece in the plan's order; files that are read whole are hashed."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[LocalPiece], int]:
@@ -146,19 +139,13 @@ def _fetch_request(
 
 
 def plan_shards(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:
-    """Group consecutive pieces into shards.
-
-    The row group that reaches `shard_text_bytes` ends a shard.
-    """
+    """Group consecutive pieces into shards; a shard ends when it reaches the size."""
     groups = grouped_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Pin a sample: the listing at the commit, and the drawn row groups.
-
-    The row groups are fetched into the cache.
-    """
+    """Pin a sample: the listing at the commit, and the row groups, which are fetched."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return BuildResult(
@@ -167,10 +154,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List the files of a snapshot by the listing and footers.
-
-    For JSON lines, which have no footers, the bytes are an upper bound.
-    """
+    """List the files of a snapshot; for JSON lines, all bytes that it may fetch."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
@@ -184,10 +168,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
-    """Return the plan, its pieces in the cache, and provenance.
-
-    Provenance has the fetched bytes, planned bytes and seconds.
-    """
+    """Return the plan, its pieces in the cache, and provenance of the fetch."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)

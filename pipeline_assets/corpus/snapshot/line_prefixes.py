@@ -42,7 +42,6 @@ class SpanStream:
 
     Attributes:
         read_spans: Spans whose reading has begun.
-
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -81,7 +80,6 @@ class Prefix:
         stop: Bytes of the file that were fetched for them, from its start.
         is_whole, is_packed: Whether these are all rows of the file, and whether it is compressed.
         columns: Columns that occur in the first rows.
-
     """
 
     rows: int
@@ -116,7 +114,6 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     Raises:
         InputError: The stream is truncated or damaged, a line is too long, or the file is UTF-16. The cached spans are
             removed then.
-
     """
     try:
         text = decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -214,10 +211,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return the file prefixes by path: drawn, or known from the inputs of a raw pin.
-
-    `pinned` are these inputs; empty to draw.
-    """
+    """Return the file prefixes by path: drawn, or taken from a raw pin's inputs."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
@@ -229,10 +223,7 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the prefix that a manifest's entry describes.
-
-    Only the first rows are read, for their columns.
-    """
+    """Return the prefix of a manifest's entry, after reading the columns of its head."""
     [group] = entry["row_groups"]
     head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
     line_bytes = group["stop"] * (4 if head.is_packed else 1)

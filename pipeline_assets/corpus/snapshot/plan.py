@@ -35,7 +35,6 @@ class Tail:
         row_groups: Number of row groups in the file. JSON lines have one that is read, and another one if the file
             continues after it.
         columns: Column names.
-
     """
 
     spans: tuple[Span, ...]
@@ -64,7 +63,6 @@ class SnapshotPlan:
         listing: Every file that matches the recipe's patterns, sorted by path.
         pieces: Row groups in the order in which they are converted.
         tails: Ends of the files whose footers were read, by path.
-
     """
 
     listing: Sequence[HubFile]
@@ -136,7 +134,6 @@ def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
 
     Raises:
         UsageError: No file matches, or some files are JSON lines and others are not.
-
     """
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
@@ -158,10 +155,7 @@ def is_lines(file: HubFile) -> bool:
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
-    """Return the listing as manifest inputs.
-
-    Entries of files that are read have the row groups, with byte ranges and row counts.
-    """
+    """Return the listing as manifest inputs, with row groups of files that are read."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
         group = piece.group

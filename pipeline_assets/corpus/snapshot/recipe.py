@@ -33,7 +33,6 @@ class Amount(RecipeSection):
         documents: Source rows, before any filter; the last row group is truncated.
         text_bytes: Uncompressed bytes of the text column according to the footers; the last row group is read
             completely.
-
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -63,7 +62,6 @@ class HubRows(RecipeSection):
         language: Required value of the column `language` if that column exists; None keeps every language.
         seed: Seed for drawing row groups.
         max_reject_fraction: Maximum share of rejected rows; more stop the build.
-
     """
 
     dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
@@ -89,10 +87,7 @@ class HubRows(RecipeSection):
     max_reject_fraction: RejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """Return the rules for a row with these columns.
-
-        They include the language rule if that column exists.
-        """
+        """Return the rules for rows with these columns, including the language rule."""
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules
@@ -115,7 +110,6 @@ class SnapshotRecipe(HubRows):
         name: Name of the folder, `corpora/<name>/<commit>`. Two samples of one commit need different names. Changes no
             byte.
         shard_text_bytes: The row group that reaches this size ends a shard.
-
     """
 
     name: Name
@@ -123,10 +117,7 @@ class SnapshotRecipe(HubRows):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def rows_content(self) -> Mapping[str, Any]:
-        """Return the recipe content that determines the snapshot's bytes.
-
-        Several sets can share a snapshot with equal content.
-        """
+        """Return the recipe content that determines bytes, so that sets share a snapshot."""
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
@@ -135,6 +126,5 @@ class SnapshotRecipe(HubRows):
 
         Raises:
             UsageError: This version of the program does not support the recipe.
-
         """
         return cls.from_content({**content, "name": "unnamed"})

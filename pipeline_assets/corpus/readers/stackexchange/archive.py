@@ -37,7 +37,6 @@ def is_archive(file: Path) -> bool:
     Raises:
         RetryableError: The file cannot be read.
         InputError: A file named .7z is not an archive, for example an error page of a server.
-
     """
     try:
         with open(file, "rb") as source:
@@ -52,14 +51,7 @@ def is_archive(file: Path) -> bool:
 
 
 def site_host(file: Path) -> str:
-    """Return the site that a path indicates.
-
-    The path is `<site>.7z`, `<site>-Posts.7z` or `<site>/Posts.xml`.
-
-    Raises:
-        InputError: The path indicates no site.
-
-    """
+    """Return the site of `<site>.7z`, `<site>-Posts.7z` or `<site>/Posts.xml`."""
     name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
     if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"
@@ -68,7 +60,7 @@ def site_host(file: Path) -> str:
 
 
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
-    """Yield blocks of a Posts.xml from byte `start` to `stop`, or all of an archived one.
+    """Yield blocks of a Posts.xml from `start` to `stop`, or all of an archived one.
 
     A thread unpacks an archive, ahead by the size of a pipe: close the iterator to end it early.
 
@@ -117,12 +109,7 @@ def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
 
 
 def require_py7zr(file: Path) -> "type[SevenZipFile]":
-    """Return py7zr's archive reader.
-
-    Raises:
-        RetryableError: py7zr is not installed.
-
-    """
+    """Return py7zr's archive reader; raise RetryableError if py7zr is not installed."""
     try:
         import py7zr
     except ImportError:
@@ -138,7 +125,6 @@ def _find_posts(archive: "SevenZipFile", file: Path) -> str:
 
     Raises:
         InputError: Unpacking is not safe.
-
     """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     unsafe = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]

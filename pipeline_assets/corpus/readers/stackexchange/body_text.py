@@ -61,10 +61,7 @@ def _decode_entities(text: str) -> str:
 
 
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the text before each tag, the tag's name and attributes, and its end.
-
-    An unclosed comment is text.
-    """
+    """Yield each text before a tag, the tag's name and attributes, and its end."""
     position = 0
     for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
         for token in pattern.finditer(searched, position):
@@ -161,10 +158,7 @@ class _Page:
                 del lists[-1:]
 
     def _end_block(self) -> None:
-        """Append the current block if it has text.
-
-        White space is normalized, and inline code is inserted unchanged.
-        """
+        """Append the current block, with normalized white space, if it has text."""
         if not self._line:
             return
         text = "".join(self._line).strip(" \n")
@@ -226,10 +220,7 @@ class _Page:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the characters up to a closing tag or the end.
-
-        The second text also has the alternative texts of images.
-        """
+        """Return the characters up to a closing tag, without and with alternative texts."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tokens:
             text += "\n" * (name in ("br", "/br"))

@@ -35,13 +35,10 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 
 
 class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
-    """A question or an answer, with the dump's attribute names.
-
-    User names are never read.
+    """A question or an answer, with the dump's attributes other than user names.
 
     Attributes:
         row: Number of the row in the file.
-
     """
 
     post_type_id: int
@@ -76,7 +73,6 @@ class Row(NamedTuple):
     Attributes:
         attributes: Values; an invalid character is replaced by U+FFFD, and reported in `fault`.
         size: Bytes from the first attribute name to the last quote.
-
     """
 
     attributes: dict[str, str]

@@ -51,10 +51,7 @@ _index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 @dataclass(frozen=True)
 class SpillShard:
-    """A part of a file that begins and ends between rows, or a whole archive.
-
-    The number of `rows` is unknown.
-    """
+    """A part of a file between rows, or a whole archive; its `rows` are unknown."""
 
     name: str
     file: Path
@@ -64,10 +61,7 @@ class SpillShard:
 
 
 def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
-    """Divide a file into parts of about `range_bytes`; an archive is one part.
-
-    Parts are the units that an interrupted build does not repeat.
-    """
+    """Divide a file into parts of about `range_bytes`; an archive is one part."""
     cuts = [0]
     if not is_archive(file) and file.stat().st_size > range_bytes:
         with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
@@ -90,7 +84,6 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
     Raises:
         InputError: The file cannot be read to its end.
-
     """
     where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
@@ -134,7 +127,6 @@ class Bucket:
     Attributes:
         runs: Path of each run, and the number of its part's first row, which is added to its row numbers.
         rows: Number of posts, unreadable ones included.
-
     """
 
     name: str
@@ -145,10 +137,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan ranges of questions of about `bucket_bytes` of the dump, in order of ids.
-
-    `receipts` are those of all pass 1 shards of one file, in order.
-    """
+    """Plan ranges of questions of about `bucket_bytes`; needs all receipts of pass 1."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
@@ -165,12 +154,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
 
 
 def read_bucket(bucket: Bucket) -> list[SpilledRow]:
-    """Return the rows of a bucket, sorted by question and number.
-
-    Raises:
-        InputError: A run is damaged.
-
-    """
+    """Return the rows of a bucket, sorted by question and number."""
     bucket_rows: list[SpilledRow] = []
     for run, first_row in bucket.runs:
         offset = 0

@@ -52,7 +52,6 @@ class SiteRecipe(RecipeSection):
     Attributes:
         host: Host name of the site, such as `beer.stackexchange.com`.
         min_answers: Minimum number of answers that pass the rules.
-
     """
 
     source: str
@@ -168,10 +167,7 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
 
 @lru_cache(maxsize=10_000)
 def _post_licence(content_license: str | None, created_on: str) -> Licensed:
-    """Return the licence of a post by its attribute, or else by its date.
-
-    Older dumps have no attribute (None). The date is ISO 8601, in UTC.
-    """
+    """Return the licence of a post by its attribute, or else by its UTC date."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
@@ -181,10 +177,7 @@ def _post_licence(content_license: str | None, created_on: str) -> Licensed:
 
 
 def _thread_licence(posts: Sequence[Licensed]) -> Licensed:
-    """Return the newest licence of the posts; the question is the first post.
-
-    Different licences are counted in the evidence.
-    """
+    """Return the newest licence of the posts, with counts if they differ."""
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)
