@@ -1,1 +1,1 @@
-"""Filters: which documents stay, why the others go, and what is changed in those that stay."""
+"""Filters of documents by rules, language, length, repetition and C4."""

@@ -1,15 +1,16 @@
-"""Lines kept and removed as for C4: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2.
+"""Filter of lines and documents as for C4.
 
-The paper retains lines that end in a terminal punctuation mark ("a period, exclamation mark, question mark, or end
-quotation mark") and have at least 5 words, removes lines with the word Javascript and lines with six phrases about
-policies and cookies, removes citation markers, and discards pages with fewer than 3 sentences, with "lorem ipsum", with
-a curly bracket, or with a bad word. (Its first version on arXiv said 3 words and 5 sentences; datatrove still does.)
+Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. The paper keeps lines that end in a terminal punctuation mark
+("a period, exclamation mark, question mark, or end quotation mark") and have at least 5 words, removes lines with the
+word Javascript and lines with six phrases about policies and cookies, removes citation markers, and discards pages with
+fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a bad word. (Its first version on arXiv has 3
+words and 5 sentences, as datatrove still does.)
 
-The paper, not its code or datatrove's, decides what the two don't share: a line that ends in an ellipsis ends in a
-period and stays, a page is discarded for a phrase wherever it stands, also in a line that is removed.
-The paper names no rule for sentences (its code asks NLTK's trained Punkt). Here one ends at terminal punctuation that
-whitespace or the line's end follows, closing quotation marks and brackets between them allowed; at any that isn't ASCII
-(。！？), whatever follows; and at the end of a line that ends as it must.
+Where the paper differs from its code or from datatrove, this module follows the paper: a line that ends in an ellipsis
+ends in a period and is kept, and a page is discarded for a phrase anywhere, even in a line that is removed. The paper
+has no rule for sentences; its code uses NLTK's trained Punkt. Here a sentence ends at terminal punctuation before
+whitespace or the line's end, with closing quotation marks and brackets allowed between them; at any terminal
+punctuation that is not ASCII (。！？), whatever follows; and at the end of a line that ends with terminal punctuation.
 """
 
 import re
@@ -33,32 +34,39 @@ from pipeline_assets.corpus.filters.characters import (
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, text_batch
+from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, Batch, text_batch
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
-# Why a line is removed, in the order in which it is asked.
-REMOVED = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
-_KEPT, _LONG_WORD, _UNMARKED, _FEW_WORDS, _PHRASE = range(-1, len(REMOVED))
+# Reasons to remove a line, in the order in which they are checked.
+_REASONS = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
+_KEPT, _LONG_WORD, _UNMARKED, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
 
 
 class LineRules(NamedTuple):
-    """What a line must have to be kept; `by_code_point` has the recipe's TERMINAL."""
+    """Rules that a line must meet to be kept.
 
-    has_terminal: int
+    Attributes:
+        needs_terminal: 1 if the line must end with terminal punctuation.
+        min_words: Minimum number of words.
+        max_word_characters: Maximum length of a word.
+        classes: Table of `character_classes` with the recipe's terminal punctuation.
+    """
+
+    needs_terminal: int
     min_words: int
     max_word_characters: int
-    by_code_point: NDArray[np.uint16]
+    classes: NDArray[np.uint16]
 
 
 class KeptLines(NamedTuple):
-    """What is left of a batch of documents.
+    """Kept lines of a batch of documents.
 
     Attributes:
-        text: kept lines without the whitespace around them, one line feed between two. uint8.
-        offsets: where each document begins in it, and where the last ends. int64.
-        lines: of each document, kept or not; a blank one is none. int64.
-        removed: those that went, by reason, shape (documents, reasons). int64.
-        sentences: of each document, in its kept lines. int64.
+        text: Kept lines without the whitespace around them, with one line feed between two.
+        offsets: First byte of each document in `text`, and the end of the last; shape (documents + 1,).
+        lines: Lines of each document, kept or not, without blank lines; shape (documents,).
+        removed: Removed lines by reason, shape (documents, reasons).
+        sentences: Sentences in the kept lines of each document, shape (documents,).
     """
 
     text: NDArray[np.uint8]
@@ -68,11 +76,21 @@ class KeptLines(NamedTuple):
     sentences: NDArray[np.int64]
 
 
-_NO_MARK, _MARK, _ENDED = range(3)  # how far a sentence's end has come in marks, closers and blanks
+# States within a run of marks, closers and blanks: no mark yet, a mark without the end of a sentence, sentence ended.
+_NO_MARK, _MARK, _ENDED = range(3)
 
 
 class _Line(NamedTuple):
-    """A line as far as its line feed: where it begins and ends without the blanks around it, and what it has there."""
+    """Line of a document.
+
+    Attributes:
+        start: First byte without the blanks before it.
+        end: Byte after the last one that is not blank.
+        feed: Position of the line feed, or the end of the document.
+        words: Number of words.
+        sentences: Number of sentences.
+        is_terminal: Whether the line ends with terminal punctuation.
+    """
 
     start: int
     end: int
@@ -83,25 +101,25 @@ class _Line(NamedTuple):
 
 
 @inner
-def _read_line(text: NDArray[np.uint8], at: int, stop: int, of_code_point: NDArray[np.uint16]) -> _Line:
-    """The line that begins at `at`.
+def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
+    """Read the line that begins at `at`.
 
-    In a run of marks, closers and blanks a sentence ends once: where after a mark a blank follows or the line ends, or
-    at a mark that isn't ASCII.
+    In a run of marks, closers and blanks a sentence ends at most once: at a blank or the line's end after a mark, or at
+    a mark that is not ASCII.
     """
     words = sentences = last = 0
     start, end, state, is_space = at, at, _NO_MARK, 1
     while at < stop and text[to_index(at)] != LINE_FEED:
-        was_space, bits, width = is_space, to_int64(of_code_point[to_index(text[to_index(at)])]), 1
+        was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(at)])]), 1
         if text[to_index(at)] >= 0x80:
-            bits, width = read_character(text, at, of_code_point)
+            bits, width = read_character(text, at, classes)
         is_space = bits & SPACE
-        start = at if words == 0 else start
-        words += was_space & ~is_space
+        start = at if words == 0 else start  # moves on until the first word
+        words += was_space & ~is_space  # both are 0 or 1
         end, last = (end, last) if is_space else (at + width, bits)
         if state != _NO_MARK or bits & TERMINAL:
             is_mark = bits & TERMINAL and not bits & (CLOSER | SPACE)
-            if not bits & (TERMINAL | CLOSER | SPACE):
+            if not bits & (TERMINAL | CLOSER | SPACE):  # another character ends the run
                 state = _NO_MARK
             elif state != _ENDED and (is_mark or state == _MARK):
                 is_end = is_space or (is_mark and width > 1)
@@ -109,20 +127,22 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, of_code_point: NDArr
                 state = _ENDED if is_end else _MARK
         at += width
     is_terminal = last & TERMINAL != 0
+    # The line's end ends a sentence after a mark, and after a closer that is terminal punctuation itself.
     sentences += state == _MARK or (is_terminal and state == _NO_MARK)
     return _Line(start, end, at, words, sentences, is_terminal)
 
 
 @inner
-def _why_removed(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
+def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
+    # Words are measured only if the line has more bytes than a word may have characters.
     characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end
     while at < line.end:
-        bits, width = read_character(text, at, rules.by_code_point)
+        bits, width = read_character(text, at, rules.classes)
         characters = 0 if bits & SPACE else characters + 1
         if characters > rules.max_word_characters:
             return _LONG_WORD
         at += width
-    if rules.has_terminal and not line.is_terminal:
+    if rules.needs_terminal and not line.is_terminal:
         return _UNMARKED
     if line.words < rules.min_words:
         return _FEW_WORDS
@@ -131,38 +151,38 @@ def _why_removed(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: 
 
 @compiled
 def _keep_lines(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], inside: NDArray[np.int64], rules: LineRules
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], phrase_positions: NDArray[np.int64], rules: LineRules
 ) -> KeptLines:
-    """The lines of each document that are kept; a blank line is none.
+    """Copy the lines of each document that are kept.
 
-    Args:
-        inside: a byte of each line with a phrase for which it is removed, ascending.
+    `phrase_positions` has a byte of each line with a phrase for which it is removed, ascending.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     lines, sentences = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
-    removed = np.zeros((documents, len(REMOVED)), np.int64)
+    removed = np.zeros((documents, len(_REASONS)), np.int64)
     size = phrases = 0
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
-            line = _read_line(text, at, stop, rules.by_code_point)
+            line = _read_line(text, at, stop, rules.classes)
             at = line.feed + 1
-            has_phrase = phrases < len(inside) and inside[phrases] < line.feed
+            # Earlier lines have used all positions before this line, so the next one is in it or in a later line.
+            has_phrase = phrases < len(phrase_positions) and phrase_positions[phrases] < line.feed
             phrases += has_phrase
             if line.words:
-                why = _why_removed(text, line, has_phrase, rules)
+                reason = _removal_reason(text, line, has_phrase, rules)
                 lines[document] += 1
-                if why == _KEPT:
+                if reason == _KEPT:
                     sentences[document] += line.sentences
-                    if size > kept_offsets[document]:
+                    if size > kept_offsets[document]:  # not the document's first kept line
                         kept[size] = LINE_FEED
                         size += 1
                     for byte in range(line.end - line.start):
                         kept[to_index(size + byte)] = text[to_index(line.start + byte)]
                     size += line.end - line.start
                 else:
-                    removed[document, why] += 1
+                    removed[document, reason] += 1
         kept_offsets[document + 1] = size
     return KeptLines(kept[:size], kept_offsets, lines, removed, sentences)
 
@@ -171,16 +191,16 @@ DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_w
 
 
 class C4Filter(Filter):
-    """What `C4Recipe` asks of lines and documents."""
+    """Filter of lines and documents by a `C4Recipe`."""
 
     def __init__(self, recipe: C4Recipe) -> None:
         self._recipe = recipe
-        self._of_code_point = character_classes(recipe.terminal_punctuation or "")
+        self._classes = character_classes(recipe.terminal_punctuation or "")
         self._rules = LineRules(
             recipe.terminal_punctuation is not None,
             recipe.min_words_per_line or 0,
             recipe.max_word_characters or MAX_TEXT_BYTES,
-            self._of_code_point,
+            self._classes,
         )
         self._line_phrases = build_automaton([(phrase, Scope.ANYWHERE) for phrase in recipe.remove_lines_with])
         self._unwanted = [
@@ -193,61 +213,61 @@ class C4Filter(Filter):
         ]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails documents, and takes from all what the recipe removes."""
-        for check in self._checks(candidates):
-            for document in np.flatnonzero(check.is_failed).tolist():
-                candidates[document].fail(check.measurement(document))
+        """Fail documents, and remove lines and citation markers from all of them."""
+        for result in self._apply_rules(candidates):
+            for document in np.flatnonzero(result.is_failed).tolist():
+                candidates[document].fail(result.measurement(document))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """What each rule sees in a document, from which it takes what the recipe removes."""
-        return [check.measurement(0) for check in self._checks([candidate])]
+        """Measure a document for each rule, and remove lines and citation markers from it."""
+        return [result.measurement(0) for result in self._apply_rules([candidate])]
 
-    def _checks(self, candidates: Sequence[Candidate]) -> list["_Check"]:
+    def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
         batch = text_batch([candidate.text for candidate in candidates])
-        checks = []
+        results = []
         for reason, phrases, automaton in self._unwanted:
-            one = np.ones(len(candidates), np.int64)
-            found = find_phrases(*batch, automaton, self._of_code_point, one, False).first
-            checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
+            max_counts = np.ones(len(candidates), np.int64)
+            first = find_phrases(*batch, automaton, self._classes, max_counts, False).first
+            results.append(_RuleResult(reason, first, None, first >= 0, (*phrases, None)))  # index -1 gives None
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = text_batch([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
-        least = self._recipe.min_sentences
-        if least is not None:
-            checks.append(_Check(FEW_SENTENCES, kept.sentences, least, kept.sentences < least))
+        minimum = self._recipe.min_sentences
+        if minimum is not None:
+            results.append(_RuleResult(FEW_SENTENCES, kept.sentences, minimum, kept.sentences < minimum))
         if self._recipe.remove_lines:
             _remove_lines(candidates, batch, kept)
         if self._recipe.remove_lines or self._recipe.remove_citations:
-            left = kept.lines - kept.removed.sum(axis=1) * self._recipe.remove_lines
-            checks.append(_Check(LINES_LEFT, left, 1, left < 1))
-        return checks
+            remaining = kept.lines - kept.removed.sum(axis=1) * self._recipe.remove_lines
+            results.append(_RuleResult(LINES_LEFT, remaining, 1, remaining < 1))
+        return results
 
     def _kept_lines(self, batch: Batch) -> KeptLines:
-        every = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
-        inside = find_phrases(*batch, self._line_phrases, self._of_code_point, every, True).line_positions
-        return _keep_lines(*batch, inside, self._rules)
+        max_counts = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
+        hits = find_phrases(*batch, self._line_phrases, self._classes, max_counts, True)
+        return _keep_lines(*batch, hits.line_positions, self._rules)
 
 
-class _Check(NamedTuple):
-    """A rule held against a batch; what is measured are numbers, or places in a list of phrases."""
+class _RuleResult(NamedTuple):
+    """Result of one rule on a batch; `values` are numbers, or indices into `phrases`."""
 
     reason: str
-    measured: NDArray[np.integer]
+    values: NDArray[np.integer]
     limit: int | None
     is_failed: NDArray[np.bool_]
     phrases: tuple[str | None, ...] | None = None
 
     def measurement(self, document: int) -> Measurement:
-        number = int(self.measured[document])
+        number = int(self.values[document])
         value = number if self.phrases is None else self.phrases[number]
         return Measurement(self.reason, value, self.limit, bool(self.is_failed[document]))
 
 
 def _remove_citations(candidates: Sequence[Candidate]) -> int:
-    """Takes the markers from the texts; how many there were."""
+    """Remove the citation markers from the texts and return their number."""
     total = 0
     for candidate in candidates:
-        if b"[" not in candidate.text:  # which is told sooner
+        if b"[" not in candidate.text:  # faster than the expression
             continue
         candidate.text, removed = _CITATION.subn(b"", candidate.text)
         candidate.count("removed/citation", removed)
@@ -260,4 +280,4 @@ def _remove_lines(candidates: Sequence[Candidate], batch: Batch, kept: KeptLines
     for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]
     for document, reason in np.argwhere(kept.removed).tolist():
-        candidates[document].count(f"removed_lines/{REMOVED[reason]}", int(kept.removed[document, reason]))
+        candidates[document].count(f"removed_lines/{_REASONS[reason]}", int(kept.removed[document, reason]))

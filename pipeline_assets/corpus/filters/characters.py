@@ -62,13 +62,13 @@ def _bits(code_point: int) -> int:
 
 @inner
 def to_int64(number: np.integer | bool) -> int:
-    """Convert a number to int64, because compiled code computes in the type of its operands."""
+    """Convert a number to int64; compiled code uses the type of its operands."""
     return np.int64(number)  # type: ignore[return-value]
 
 
 @inner
 def to_index(number: int | np.integer) -> int:
-    """Convert a number to an unsigned index, which compiled code need not test for a negative sign."""
+    """Convert a number to an unsigned index, which needs no test for a negative sign."""
     return np.uint64(number)  # type: ignore[return-value]
 
 
@@ -92,7 +92,7 @@ def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
 
 @always_inline
 def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
-    """Return the class bits and the width in bytes of the character that begins at `at`."""
+    """Return the class bits and the width in bytes of the character at `at`."""
     first = text[to_index(at)]
     if first < 0x80:
         return to_int64(classes[to_index(first)]), 1
@@ -102,7 +102,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
 
 @inner
 def character_before(text: NDArray[np.uint8], at: int) -> int:
-    """Return the first byte of the character that ends before `at`; `at` must not be 0."""
+    """Return the start of the character that ends before `at`, which must exceed 0."""
     at -= 1
     while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         at -= 1

@@ -1,4 +1,4 @@
-"""Rules over source columns, on a batch of rows and on the columns that a document keeps in its meta."""
+"""Rules on source columns, for batches of rows and for documents' meta."""
 
 import operator
 import re
@@ -16,7 +16,7 @@ from pipeline_assets.corpus.formats.arrow_columns import strings, to_array, trut
 from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's function, and that of Python's values
+_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's function, and Python's operator
     ">=": ("greater_equal", operator.ge),
     "<=": ("less_equal", operator.le),
     "==": ("equal", operator.eq),
@@ -28,10 +28,13 @@ _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's funct
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """A comparison of a source column with a constant; a null column fails it.
+    """Comparison of a source column with a constant; a null column fails it.
 
     Attributes:
-        text: as the recipe has it, `int_score >= 3`: it is also the reason code of what it drops.
+        text: Rule as text, such as `int_score >= 3`, which is also the reason code of dropped rows.
+        column: Name of the column.
+        operator: Comparison operator.
+        value: Constant to compare with.
     """
 
     text: str
@@ -41,21 +44,24 @@ class ColumnRule:
 
     @classmethod
     def parse(cls, text: str) -> "ColumnRule":
-        """
+        """Parse a rule.
+
         Raises:
-            ValueError: not `column operator constant`.
+            ValueError: The text is not `column operator constant`.
         """
         match = _RULE.match(text)
         if match is None:
-            raise ValueError(f'{text!r} is no rule; write `column >= 3` or `column == "en"`')
+            raise ValueError(f'{text!r} is not a rule; write `column >= 3` or `column == "en"`')
         column, operator, constant = match.groups()
         return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
 
     def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Check which rows pass, shape (rows,), by Arrow: values that are no UTF-8 have not been rejected yet.
+        """Return a mask of the rows that pass, shape (rows,).
+
+        Arrow compares, because rows with invalid UTF-8 are not rejected yet.
 
         Raises:
-            UsageError: the batch has no such column, or one that can't be compared with the constant.
+            UsageError: The batch lacks the column, or the column cannot be compared with the constant.
         """
         import pyarrow.compute as pc
 
@@ -72,7 +78,11 @@ class ColumnRule:
             raise self._not_comparable(column.type) from None
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
-        """Apply the rule to the columns that a document keeps in its meta; raise as `keeps`."""
+        """Apply the rule to the columns of a document's meta.
+
+        Raises:
+            UsageError: The meta lacks the column, or the column cannot be compared with the constant.
+        """
         self._require_column(meta)
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)
@@ -83,26 +93,27 @@ class ColumnRule:
 
     def _require_column(self, columns: Collection[str]) -> None:
         if self.column not in columns:
-            fix = f"correct the rule; there are {', '.join(columns) or 'none'}"
-            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
+            what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
+            raise UsageError(what, f"rule `{self.text}`", "correct the rule")
 
     def _not_comparable(self, kind: object) -> UsageError:
+        # Snapshots store this text as the detail of a reject, so it must not change.
         fix = "compare it with a value of that type"
         return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix)
 
 
-def _can_be_read(rules: tuple[str, ...]) -> tuple[str, ...]:
+def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:
     for rule in rules:
         ColumnRule.parse(rule)
     return rules
 
 
-Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_can_be_read)]
-"""Rules of a recipe as it has them, such as `int_score >= 3`."""
+Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_rules)]
+"""Rules of a recipe as text, such as `int_score >= 3`."""
 
 
 def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """For each row the number of the first rule it fails, -1 where it passes all; shape (rows,)."""
+    """Return the number of the first rule that each row fails, or -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.keeps(batch)] = number
@@ -117,15 +128,15 @@ def _constant(text: str) -> int | float | str:
             return kind(text)
         except ValueError:
             continue
-    raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
+    raise ValueError(f"{text!r} is not a constant; write a number or quoted text")
 
 
 class ColumnFilter(Filter):
-    """The rules of a recipe over the columns that documents keep in their meta."""
+    """Filter by rules on the columns of documents' meta."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         self._rules = [ColumnRule.parse(rule) for rule in rules]
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """What each rule sees."""
+        """Measure a document for each rule."""
         return (rule.measure(candidate.meta) for rule in self._rules)

@@ -1,4 +1,4 @@
-"""Filter: measures a document, and drops or changes it."""
+"""Interface of filters, which measure documents and drop or change them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ Value = int | float | str | bool | None
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one filter saw in a document: `ascii_ratio 0.43 < 0.8`.
+    """Measurement of one filter on a document, such as `ascii_ratio 0.43 < 0.8`.
 
     Attributes:
-        reason: the code under which the filter drops.
-        value: what was measured: a number, a column's value, a phrase that was found (None if there is none).
-        limit: what it is held against; None where finding a phrase is enough.
-        is_failed: whether the document is dropped for it.
-        is_lower_bound: whether counting ended at the value, so that there may be more.
+        reason: Reason code of documents that the filter drops.
+        value: Number, value of a column, or phrase in the document; None if the document has no such phrase.
+        limit: Limit on the value; None if the presence of a phrase is enough.
+        is_failed: Whether the filter drops the document.
+        is_lower_bound: Whether counting ended at this value, so that the true value may be larger.
     """
 
     reason: str
@@ -35,26 +35,26 @@ class Measurement:
         if isinstance(value, int | float) and isinstance(limit, int | float):
             comparison = "=" if value == limit else "<" if value < limit else ">"
             return f"{self.reason} {_format_near_limit(value, limit)} {comparison} {limit:g}"
-        if " " in self.reason:  # a rule says its limit itself
+        if " " in self.reason:  # a rule, whose text contains its limit
             return f"{self.reason}: {value!r}"
         return f"{self.reason} {value}; kept: {limit}"
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """A number in as few digits, three or more, as don't make it look like another one that is the limit."""
+    """Format a number with three or more digits, as many as differ from the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A document on its way through the filters.
+    """Document while the filters process it.
 
     Attributes:
-        text: UTF-8, as the filters before have left it.
-        meta: the columns that came with it.
-        failure: what the first filter that drops it saw; None while it may be kept.
-        changes: how much was removed or masked in it: `masked/email`, `removed_lines/few_words`, …
+        text: UTF-8 text after the earlier filters.
+        meta: Columns of the document's meta.
+        failure: Measurement for which the first filter drops the document; None if no filter has dropped it.
+        changes: Numbers of removed and masked items, such as `masked/email` and `removed_lines/few_words`.
     """
 
     text: bytes
@@ -63,23 +63,23 @@ class Candidate:
     changes: dict[str, int] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
-        """Drops the document, unless an earlier filter did."""
+        """Drop the document, unless an earlier filter has dropped it."""
         self.failure = self.failure or measurement
 
     def count(self, name: str, changes: int) -> None:
-        """Counts what was removed or masked; nothing isn't counted."""
+        """Record the number of removed or masked items, if it is not 0."""
         if changes:
             self.changes[name] = changes
 
 
 class Filter(ABC):
-    """One section of a recipe, or several, ready to be asked."""
+    """Filter built from one or several sections of a recipe."""
 
     @abstractmethod
     def measure(self, candidate: Candidate) -> Iterable[Measurement]:
-        """What it sees in a document, in the order in which it is asked; the text is changed as `apply` does."""
+        """Measure a document for each rule in order, and change its text as `apply` does."""
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails documents, or changes their text."""
+        """Fail documents, or change their texts."""
         for candidate in candidates:
-            candidate.failure = next((seen for seen in self.measure(candidate) if seen.is_failed), None)
+            candidate.failure = next((result for result in self.measure(candidate) if result.is_failed), None)

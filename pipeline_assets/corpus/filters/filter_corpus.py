@@ -45,9 +45,16 @@ def filter_shard(
     refused_licences: frozenset[str] = frozenset(),
     repeating: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
-    """Filter the documents of a shard, in order; an unchanged document keeps its bytes.
+    """Filter the documents of a shard in order.
+
+    An unchanged document keeps its bytes.
 
     Args:
+        shard: Shard of a corpus.
+        window: Rows of the shard to read.
+        folder: Folder for the output.
+        recipe: Filters.
+        zstd_level: Compression of the output.
         refused_licences: Licence tags of documents to drop, before any filter, as `refused_licence`.
         repeating: Rows to drop as `repeated_windows`, with their shares of repeated windows.
 
@@ -81,7 +88,7 @@ def filter_shard(
 
 
 def load_filters(recipe: FilterRecipe) -> None:
-    """Load the tables and compiled code that `filter_shard` keeps for the life of its process."""
+    """Load the tables and compiled code that `filter_shard` keeps in its process."""
     if recipe.windows is not None:
         from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
 
@@ -196,6 +203,9 @@ def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
-    """Filter a shard without its repeating documents; rows that killed a worker in an earlier step are not read."""
+    """Filter a shard without its repeating documents.
+
+    Rows that killed a worker in an earlier step are not read.
+    """
     window = replace(window, poison_rows=window.poison_rows | repeats.fatal)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares())

@@ -61,7 +61,7 @@ class LanguageRecipe(RecipeSection):
         return language.code in self.keep and language.score >= float(self.min_score)
 
     def detection(self) -> dict[str, str]:
-        """Return the detector, its version and the threshold for the manifest; verdicts depend on all three.
+        """Return the settings and the version that verdicts depend on, for the manifest.
 
         Raises:
             UsageError: The detector is not installed.
@@ -78,9 +78,9 @@ class Detector:
     identify: Identify
 
     def language(self, text: str) -> Language:
-        """Detect the language of a text's first `DETECTED_CHARACTERS`, joined into one line.
+        """Detect the language of a text from its first `DETECTED_CHARACTERS`.
 
-        Lone surrogates are replaced by `?`.
+        They are joined into one line; lone surrogates are replaced by `?`.
         """
         start = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(start) if any(map(str.isalpha, start)) else UNDETERMINED
@@ -109,7 +109,10 @@ def _py3langid() -> Identify:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Classifier of the package with compiled sums; its own float32 sums differ between processors."""
+        """Classifier with compiled sums.
+
+        The package's own float32 sums differ between processors.
+        """
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)

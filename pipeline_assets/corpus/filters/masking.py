@@ -1,12 +1,11 @@
-"""The filter that drops nothing: it masks e-mail and public IP addresses in what is kept, as FineWeb did, by the two
-patterns of datatrove's PIIFormatter.
+"""Masking of e-mail and public IP addresses, as in FineWeb.
 
-An e-mail address is a dot-atom of RFC 5322 that begins at a word boundary, `@`, and a domain of two labels or more, or
-an address in brackets. An IP address is four decimal octets, wherever they stand, that are public. RE2 finds them, in
-time that grows with the text alone.
+The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address is a dot-atom of RFC
+5322 that begins at a word boundary, `@`, and a domain of two or more labels or an address in brackets. An IP address is
+four decimal octets, anywhere, that are public. RE2 finds them in time linear in the text.
 
-The masks are FineWeb's. They take turns; each document begins with the first, so that a document's text doesn't depend
-on those before it (datatrove takes turns over all that a worker reads).
+The masks are FineWeb's. They alternate, and each document begins with the first mask, so that a document's text does
+not depend on earlier documents (in datatrove it does).
 """
 
 import ipaddress
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.filters.characters import DOT
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.thresholds import Batch, text_batch
+from pipeline_assets.corpus.filters.text_batch import Batch, text_batch
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
@@ -40,12 +39,12 @@ _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
 _ZERO = ord("0")
-_CLOSE = 8  # bytes from the first dot of an address to the third, at most
+_MAX_DOT_DISTANCE = 8  # bytes from the first dot of an address to the third
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
 _START = re.compile(rb"\b" + _ATOM)
-# Special-purpose networks that aren't globally reachable, of IANA's registry (RFC 6890).
+# Special-purpose networks that are not globally reachable, from IANA's registry (RFC 6890).
 _RESERVED = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
     "192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4"
@@ -54,13 +53,13 @@ RESERVED = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
 class Masking(Filter):
-    """Which addresses `MaskingRecipe` masks."""
+    """Masking of the addresses that a `MaskingRecipe` selects."""
 
     def __init__(self, recipe: MaskingRecipe) -> None:
         self._recipe = recipe
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Masks the addresses of each document, and counts them."""
+        """Mask and count the addresses of each document."""
         if self._recipe.emails:
             for candidate in candidates:
                 _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
@@ -70,7 +69,7 @@ class Masking(Filter):
                 _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Masks too; there is nothing that it drops for."""
+        """Mask a document; the list of measurements is empty."""
         self.apply([candidate])
         return []
 
@@ -88,50 +87,59 @@ def _mask(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], mas
 
 
 def _emails(text: bytes) -> Iterator[tuple[int, int]]:
-    """First byte and the byte after of each address."""
-    free = 0
-    while (at := text.find(b"@", free)) >= 0:
-        start = _start(text, free, at)
-        free = at + 1
+    """Yield the first byte of each e-mail address and the byte after it."""
+    searched = 0
+    while (at := text.find(b"@", searched)) >= 0:
+        start = _address_start(text, searched, at)
+        searched = at + 1
         if start is not None and (domain := _DOMAIN.match(text, at + 1)):
-            free = domain.end()
-            yield start, free
+            searched = domain.end()
+            yield start, searched
 
 
-def _start(text: bytes, free: int, at: int) -> int | None:
-    """Where the dot-atom before an `@` begins: at a word boundary. Bytes before `free` belong to another address."""
-    first = free + len(text[free:at].rstrip(_DOT_ATOM_BYTES))
+def _address_start(text: bytes, searched: int, at: int) -> int | None:
+    """Return the start of the dot-atom before an `@`; None if there is no dot-atom.
+
+    It begins at a word boundary and not before `searched`, because earlier bytes may belong to another address.
+    """
+    # The longest run of a dot-atom's bytes before the `@`, after its last `..`, which a dot-atom cannot contain.
+    first = searched + len(text[searched:at].rstrip(_DOT_ATOM_BYTES))
     dots = text.rfind(b"..", first, at)
     first = first if dots < 0 else dots + 2
     if first >= at or text[at - 1] == ord("."):
         return None
     before = text[max(0, first - 4) : first].decode(errors="ignore")[-1:]
-    if before.isalnum() and not before.isascii():  # of these letters `_START` knows nothing
+    if before.isalnum() and not before.isascii():  # `_START` sees no letters beyond ASCII
         is_word = text[first : first + 1].isalnum() or text[first] == ord("_")
         if not is_word and text[first] != ord("."):
             return first
         first += is_word
-    found = _START.search(text, first, at)
-    return found.start() if found else None
+    match = _START.search(text, first, at)
+    return match.start() if match else None
 
 
 def _documents_with_numbers(batch: Batch) -> NDArray[np.int64]:
-    """Documents with three dots that have a digit on both sides and lie close together: a tenth of what RE2 takes to
-    find no address.
+    """Return the documents with three dots that are close together and between digits.
+
+    Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
     """
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1
-    digits = [batch.text[dots + beside] - np.uint8(_ZERO) <= 9 for beside in (-1, 1)]
+    # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.
+    digits = [batch.text[dots + offset] - np.uint8(_ZERO) <= 9 for offset in (-1, 1)]
     dots = dots[digits[0] & digits[1]]
-    middle = dots[1:-1][dots[2:] - dots[:-2] <= _CLOSE]
+    middle = dots[1:-1][dots[2:] - dots[:-2] <= _MAX_DOT_DISTANCE]
     return np.unique(np.searchsorted(batch.offsets, middle, "right") - 1)
 
 
 def _public_ips(text: bytes) -> Iterator[tuple[int, int]]:
-    """As `_emails`, of IPv4 addresses; one that has a leading zero is none."""
-    for found in _IP.finditer(text):
+    """Yield the first byte of each public IPv4 address and the byte after it.
+
+    Octets with leading zeros make no address.
+    """
+    for match in _IP.finditer(text):
         try:
-            address = ipaddress.IPv4Address(found.group().decode())
+            address = ipaddress.IPv4Address(match.group().decode())
         except ValueError:
             continue
         if not any(address in network for network in RESERVED):
-            yield found.span()
+            yield match.span()

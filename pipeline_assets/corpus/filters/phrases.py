@@ -1,6 +1,7 @@
-"""Search of texts for phrases by an automaton that finds all of them in one pass (Aho and Corasick 1975).
+"""Search for many phrases in one pass over the text.
 
-Upper and lower case match each other. Nothing is normalised: a phrase needs one blank where the text has one.
+An automaton finds them (Aho and Corasick 1975). Upper and lower case match each other. Nothing is normalised: a phrase
+needs one blank where the text has one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton r
 
 
 class Scope(IntEnum):
-    """Where a phrase counts: anywhere, as whole words (no `\\w` before or after), or as a whole line."""
+    r"""Scope of a phrase: anywhere, whole words (no `\w` before or after), whole line."""
 
     ANYWHERE = 0
     WORDS = 1
@@ -47,7 +48,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position of the next byte in a phrase; `character` is the phrase's length at its end."""
+    """Position of the next byte in a phrase; at its end `character` is its length."""
 
     phrase: int
     character: int
@@ -56,7 +57,7 @@ class _Node(NamedTuple):
 
 
 class _PhraseGraph:
-    """Graph of all phrases with one edge per byte; each character has one path per spelling."""
+    """Graph of all phrases with one edge per byte and one path per spelling."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._spellings = [[_spellings(character) for character in phrase] for phrase in phrases]
@@ -85,7 +86,7 @@ class _PhraseGraph:
 
 
 def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
-    """Build the automaton that finds all of these phrases; none may be empty or contain a line feed."""
+    """Build the automaton of phrases, which must not be empty or contain line feeds."""
     graph = _PhraseGraph([phrase for phrase, _ in phrases])
     # A state is the set of nodes that phrases in progress have reached. A phrase may begin at any byte, so every
     # target includes the first steps. `pending` grows while the loop reads it, until no state is new.
@@ -115,7 +116,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the UTF-8 of a character in both cases, without a case that has several characters."""
+    """Return the UTF-8 of a character in both cases, if a case is one character."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -174,7 +175,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope of a phrase that ends before `after` in the document `text[start:end]`."""
+    """Check the scope of a phrase that ends before `after` in `text[start:end]`."""
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True
@@ -206,8 +207,8 @@ class Hits(NamedTuple):
 
     Attributes:
         counts: Different phrases, or lines with a phrase, per document; int64.
-        first: Phrase that ends first in each document, of several that end together the first in the list; -1 if the
-            document has none. int32.
+        first: Phrase that ends first in each document, of several that end together the first in the list; -1 if
+            the document has no phrase. int32.
         line_positions: A byte in each line with a phrase, ascending; empty unless lines are counted. int64.
     """
 

@@ -1,6 +1,7 @@
-"""What a source's documents must be like: every threshold is optional, since none suits every language and source.
+"""Recipe sections of the filters for one source.
 
-An English ratio of ASCII characters would empty a Japanese source, and so would any count of words that blanks part.
+Every threshold is optional, because none suits all languages and sources: an English ratio of ASCII characters would
+empty a Japanese source, and so would any minimum number of words between blanks.
 """
 
 import re
@@ -13,21 +14,21 @@ from pipeline_assets.corpus.filters.column_rules import Rules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
-_SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
-_PHRASE_RULE = "a phrase has something in it, no blank at its ends, and no line feed"
+_SHARE_CHARACTERS = 11  # with nine decimals, the product of the denominator and any number of windows fits 64 bits
+_PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
 Natural = Annotated[int, pydantic.Field(ge=0)]
 Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RULE)]
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
 
 
 class WindowRecipe(RecipeSection):
-    """Which documents repeat what earlier ones of their source say: see `dedup.repeated_windows`.
+    """Limit on text that repeats earlier documents, see `dedup.repeated_windows`.
 
     Attributes:
-        window_bytes: of UTF-8; a shorter passage is not found.
-        every: of the windows about one in so many is compared. A passage that is shared is found by its windows that
-            are: one of `window_bytes + every` bytes more often than not, one twice as long as both nearly always.
-        max_share: of a document's windows that are compared, how many earlier documents may have.
+        window_bytes: UTF-8 bytes of a window; shorter shared passages are not found.
+        every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
+            bytes is found more often than not, one of twice that length nearly always.
+        max_share: Maximum share of a document's compared windows that earlier documents contain.
     """
 
     window_bytes: int = pydantic.Field(256, ge=1, le=1 << 20)
@@ -38,7 +39,7 @@ class WindowRecipe(RecipeSection):
 
 
 class LengthRecipe(RecipeSection):
-    """Bounds of a document's length; Gopher's are 50 and 100,000 words."""
+    """Limits on a document's length; those of Gopher are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
     max_characters: Natural | None = None
@@ -47,11 +48,11 @@ class LengthRecipe(RecipeSection):
 
 
 class CharactersRecipe(RecipeSection):
-    """Bounds on kinds of characters.
+    """Limits on kinds of characters.
 
     Attributes:
-        min_ascii_ratio: of all characters, those that are ASCII.
-        max_symbol_ratio: of characters that aren't whitespace, those of Unicode's categories P and S.
+        min_ascii_ratio: Minimum share of ASCII characters in all characters.
+        max_symbol_ratio: Maximum share of Unicode categories P and S in the characters other than whitespace.
     """
 
     min_ascii_ratio: Decimal | None = None
@@ -59,15 +60,20 @@ class CharactersRecipe(RecipeSection):
 
 
 class GopherQualityRecipe(RecipeSection):
-    """Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1; the number of words is in `length`.
+    """Quality rules of Gopher: Rae et al. 2021 (arXiv 2112.11446), section A.1.1.
+
+    The limits on the number of words are in `length`.
 
     Attributes:
-        max_hash_ratio: hash symbols to words.
-        max_ellipsis_ratio: ellipses, `...` or `…`, to words.
-        max_bullet_lines: of the lines, those that begin with a bullet point.
-        max_ellipsis_lines: of the lines, those that end with an ellipsis.
-        min_alphabetic_words: of the words, those with a letter.
-        min_stop_words: how many of `stop_words` occur, as whole words in either case.
+        min_mean_word_length: Minimum mean of characters per word.
+        max_mean_word_length: Maximum mean of characters per word.
+        max_hash_ratio: Maximum ratio of hash symbols to words.
+        max_ellipsis_ratio: Maximum ratio of ellipses, `...` or `…`, to words.
+        max_bullet_lines: Maximum share of lines that begin with a bullet point.
+        max_ellipsis_lines: Maximum share of lines that end with an ellipsis.
+        min_alphabetic_words: Minimum share of words with a letter.
+        min_stop_words: Minimum number of different `stop_words`, as whole words in either case.
+        stop_words: Words for `min_stop_words`.
     """
 
     min_mean_word_length: Decimal | None = None
@@ -81,14 +87,18 @@ class GopherQualityRecipe(RecipeSection):
     stop_words: Phrases = ()
 
     @pydantic.model_validator(mode="after")
-    def _has_words_to_count(self) -> Self:
+    def _check_stop_words(self) -> Self:
         if (self.min_stop_words or 0) > len(self.stop_words):
-            raise ValueError(f"min_stop_words is {self.min_stop_words}, and stop_words has {len(self.stop_words)}")
+            number = len(self.stop_words)
+            raise ValueError(f"min_stop_words must be <= {number}, the number of stop_words, got {self.min_stop_words}")
         return self
 
 
 class RepetitionRecipe(RecipeSection):
-    """Rae et al. 2021, table A1: of the lines, paragraphs or characters, the fraction that may be repetition."""
+    """Maximum shares of repetition in lines, paragraphs or characters.
+
+    The measures are those of Rae et al. 2021 (arXiv 2112.11446), table A1.
+    """
 
     max_duplicate_lines: Decimal | None = None
     max_duplicate_line_characters: Decimal | None = None
@@ -106,12 +116,12 @@ class RepetitionRecipe(RecipeSection):
 
 
 class BoilerplateRecipe(RecipeSection):
-    """Cookie banners, rights notices, navigation: lines that belong to the site and not to the page.
+    """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: a line with one of these is boilerplate, in either case.
-        lines: so is a line that is one of these.
-        max_line_fraction: of the lines.
+        phrases: Phrases that make a line boilerplate, in either case.
+        lines: Whole lines that are boilerplate, in either case.
+        max_line_fraction: Maximum share of boilerplate in the lines.
     """
 
     phrases: Phrases
@@ -120,17 +130,20 @@ class BoilerplateRecipe(RecipeSection):
 
 
 class C4Recipe(RecipeSection):
-    """Raffel et al. 2020 (T5, JMLR 21:140), section 2.2: what a line and a page must be like.
+    """Rules of C4 for lines and documents.
+
+    Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in either case.
 
     Attributes:
-        remove_lines: whether lines that fail leave the text; else they only don't count as sentences.
-        terminal_punctuation: the characters of which a line must end in one; None asks for none.
-        min_words_per_line, max_word_characters: of a line that is kept.
-        remove_lines_with: phrases for which a line goes, in either case.
-        remove_citations: whether markers like [1] and [citation needed] leave the text.
-        drop_documents_with: phrases for which a whole document goes, wherever they stand, in either case.
-        bad_words: words, or several in a row, for which a whole document goes; as whole words, in either case.
-        min_sentences: in the lines that are kept.
+        remove_lines: Remove lines that violate a rule from the text; otherwise only their sentences do not count.
+        terminal_punctuation: Characters that a line may end with; None accepts every end.
+        min_words_per_line: Minimum number of words in a line.
+        max_word_characters: Maximum length of a word in a line.
+        remove_lines_with: Phrases that a line must not contain.
+        remove_citations: Remove markers like [1] and [citation needed] from the text.
+        drop_documents_with: Phrases that a document must not contain anywhere.
+        bad_words: Words, or sequences of words, that a document must not contain as whole words.
+        min_sentences: Minimum number of sentences in the kept lines.
     """
 
     remove_lines: bool
@@ -144,14 +157,14 @@ class C4Recipe(RecipeSection):
     min_sentences: Natural | None = None
 
     @pydantic.model_validator(mode="after")
-    def _can_end_a_sentence(self) -> Self:
+    def _check_sentences(self) -> Self:
         if self.min_sentences is not None and self.terminal_punctuation is None:
-            raise ValueError("min_sentences needs terminal_punctuation, which ends them")
+            raise ValueError("min_sentences requires terminal_punctuation")
         return self
 
 
 class MaskingRecipe(RecipeSection):
-    """Which addresses are replaced by FineWeb's masks."""
+    """Kinds of addresses to replace by FineWeb's masks."""
 
     emails: bool
     public_ips: bool
@@ -161,34 +174,44 @@ _REMOVED_KEYS = ("emptied_brackets", "tags", "templates", "tables", "choices", "
 
 
 class WikipediaFilterRecipe(RecipeSection):
-    """Markup that wikiextractor leaves in pages is taken out: tags, templates, and brackets that templates emptied.
+    """Removal of tags, templates and emptied brackets that wikiextractor leaves.
 
     Attributes:
-        min_running_lines: lines that read as sentences, in what is left; redirects, disambiguations and lists of links
-            have none. None asks for none.
+        min_running_lines: Minimum number of lines that read as sentences after the removal; redirects, disambiguations
+            and lists of links have no such line. None sets no minimum.
     """
 
     min_running_lines: Natural | None = 1
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _has_no_removed_key(cls, content: object) -> object:
+    def _reject_removed_keys(cls, content: object) -> object:
         removed = [key for key in _REMOVED_KEYS if isinstance(content, Mapping) and key in content]
         if removed:
             keys = ", ".join(f"`{key}`" for key in removed)
-            done = "`wikipedia: {}` takes out tags, templates and emptied brackets, and leaves other markup"
-            raise ValueError(f"{keys} is no longer a key: {done}")
+            effect = "`wikipedia: {}` removes tags, templates and emptied brackets, and keeps other markup"
+            raise ValueError(f"{keys} is no longer supported; {effect}")
         return content
 
 
 class FilterRecipe(RecipeSection):
-    """The filters of one source, in the order in which they are asked; None leaves one out.
+    """Filters of one source, in the order in which they apply; None omits a filter.
 
-    What a document is dropped for is measured on its text as it came, or as `wikipedia` repaired it; only `c4` looks at
-    what it leaves itself.
+    Filters measure the original text of a document, or the text that `wikipedia` repaired. Only `c4` also measures the
+    text that it has changed itself.
 
     Attributes:
-        rules: comparisons that the columns in a document's meta must pass, `score >= 3`; see `Meta.columns`.
+        windows: Limit on text that repeats earlier documents.
+        rules: Comparisons that the columns in a document's meta must pass, such as `score >= 3`; see `Meta.columns`.
+        wikipedia: Removal of markup.
+        length: Limits on characters and words.
+        characters: Limits on kinds of characters.
+        gopher_quality: Quality rules of Gopher.
+        repetition: Limits on repetition in the document.
+        boilerplate: Limit on boilerplate lines.
+        language: Languages to keep.
+        c4: Rules of C4.
+        masking: Masking of addresses.
     """
 
     LATER_KEYS = frozenset({"windows", "language"})

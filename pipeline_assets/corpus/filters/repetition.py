@@ -1,9 +1,9 @@
-"""Share of a text that is repetition: Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1.
+"""Share of a text that is repetition.
 
-The paper measures, for lines and paragraphs, the fraction that are duplicates and the fraction of characters in them;
-for n-grams of 2 to 4 words, the fraction of characters in the most frequent one; for 5 to 10 words, the fraction of
-characters in all duplicates, with characters of overlapping ones counted once. Where the paper is silent, these rules
-apply:
+The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures, for lines
+and paragraphs, the fraction that are duplicates and the fraction of characters in them; for n-grams of 2 to 4 words,
+the fraction of characters in the most frequent one; for 5 to 10 words, the fraction of characters in all duplicates,
+with characters of overlapping ones counted once. Where the paper is silent, these rules apply:
 
 - Characters are those of words: whitespace is neither compared nor counted, so all fractions have one denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
@@ -15,7 +15,8 @@ ones, accepts a top n-gram that occurs once, and skips n words after a duplicate
 copied run of 12. This module follows the paper and counts all 12.
 
 The counts are exact. An n-gram is a pair of (n-1)-grams that overlap, each known by a number, and it can occur twice
-only if both do. So each level examines only what the level below left, which is little in most text.
+only if both do. So each level examines only n-grams that begin where one repeats on the level below, which are few in
+most text.
 
 Loops whose branch would go both ways have none: a wrong guess of the processor costs as much as the rest of the loop.
 """
@@ -38,7 +39,7 @@ _MAX_TOP_GRAM, _MAX_GRAM = 4, 10  # words of an n-gram
 
 
 class Scratch(NamedTuple):
-    """Working arrays for comparing the words of one document, with room for the longest document.
+    """Working arrays for the words of one document, with room for the longest.
 
     Attributes:
         grams: For each word, the first word of the first n-gram equal to the one that begins there; -1 if that n-gram
@@ -59,7 +60,7 @@ class Scratch(NamedTuple):
 
 
 def allocate_scratch(max_bytes: int) -> Scratch:
-    """Allocate scratch for documents of up to `max_bytes`; pages that no document fills use no memory."""
+    """Allocate scratch for up to `max_bytes`; unused pages take no memory."""
     words = max_bytes // 2 + 2
     grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
@@ -102,7 +103,7 @@ def _mix(key: np.uint64) -> np.uint64:
 
 @inner
 def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
-    """Clear as many slots as `entries` need, at most half full, and return the mask of a slot's index."""
+    """Clear the slots for `entries`, at most half full; return the mask of an index."""
     size = 8
     while size < 2 * entries:
         size <<= 1
@@ -113,7 +114,7 @@ def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Return the first entry with this key, probing from `slot` on; insert `word` if no entry has it.
+    """Return the first entry with this key from `slot` on; insert `word` if missing.
 
     `keys[word]` must be `key`.
     """
@@ -158,7 +159,7 @@ def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Sc
 def _is_same(
     eight_bytes: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
 ) -> bool:
-    """Check whether two words are equal; `last` and `own_bytes` belong to `word`, as in `_number_words`."""
+    """Compare two words; `last` and `own_bytes` belong to `word` (`_number_words`)."""
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers: first of the sizes, then of the bytes that the hash reads.
     difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
@@ -174,7 +175,7 @@ def _is_same(
 
 @inner
 def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
-    """Count the lines or paragraphs that copy an earlier one, and the characters of their words."""
+    """Count the lines or paragraphs that copy an earlier one, and their characters."""
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
     mask = _clear_slots(slots, items)
@@ -207,7 +208,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 @inner
 def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count n-grams from pairs upwards, starting from the words that occur twice; each level overwrites the last."""
+    """Count n-grams from pairs upwards; each level overwrites the one before."""
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
         remaining = _pair(remaining, scratch)
@@ -223,7 +224,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @inner
 def _pair(remaining: int, scratch: Scratch) -> int:
-    """Key the n-grams that may occur twice, keep their words in `repeated`, and return their number."""
+    """Key the n-grams that may occur twice, and keep and count their words."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):
@@ -242,7 +243,7 @@ def _pair(remaining: int, scratch: Scratch) -> int:
 
 @inner
 def _number_pairs(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
-    """Number and count the n-grams by key, and return the characters of all copies, each counted once."""
+    """Number and count the n-grams by key, and return the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, remaining)
     covered = copied = 0  # word after the last copy, characters in copies

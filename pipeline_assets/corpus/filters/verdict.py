@@ -1,4 +1,4 @@
-"""Verdicts of filters on documents: in batches, of one document with all that was measured, and as lines of a file."""
+"""Verdicts of filters on documents."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 FILTER_STAGE = StageVersion("filter", 3)
 DROPPED_FILE = f"dropped{SUFFIX}"
 OTHER_LANGUAGE = "other_language"
-_CHARACTER_BYTES = 4  # at most
+_MAX_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a document.
+    """Verdict of all filters on a document.
 
     Attributes:
-        reason: code of the first filter that drops it; None if it is kept.
-        measurements: what every filter of the recipe saw, in the order in which they are asked; those after the one
-            that drops it too.
-        text: as it is written if it is kept: without the lines that are removed, with addresses masked.
-        changes: as in `Candidate`.
+        reason: Reason code of the first filter that drops the document; None if it is kept.
+        measurements: Measurements of all filters in order, including those after the one that drops the document.
+        text: Text after all changes, which is written if the document is kept.
+        changes: Numbers of removed and masked items, as in `Candidate`.
     """
 
     reason: str | None
@@ -45,34 +44,35 @@ class Verdict:
 
 
 class LanguageFilter(Filter):
-    """What `LanguageRecipe` keeps."""
+    """Filter by the languages of a `LanguageRecipe`."""
 
     def __init__(self, recipe: LanguageRecipe) -> None:
-        """
+        """Load the detector.
+
         Raises:
-            UsageError: the detector is not installed.
+            UsageError: The detector is not installed.
         """
         self._recipe = recipe
         self._detector = detector(recipe.detector)
         self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """The language and its score, `de 0.998`, beside those that are kept, `en, fr from 0.96`."""
-        # It may end within a character.
-        beginning = candidate.text[: _CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
-        found = self._detector.language(beginning)
-        value = f"{found.code} {found.score}"
-        return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(found))]
+        """Measure language and score, as `de 0.998` with the limit `en, fr from 0.96`."""
+        # The cut may be within a character.
+        beginning = candidate.text[: _MAX_CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
+        language = self._detector.language(beginning)
+        value = f"{language.code} {language.score}"
+        return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(language))]
 
 
 @functools.lru_cache(maxsize=8)
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
-    """The recipe's filters but for `windows`, in the order in which they are asked; tables are built once.
+    """Build the recipe's filters except `windows`, in order, with their tables.
 
     Raises:
-        UsageError: what tells languages is not installed.
+        UsageError: The language detector is not installed.
     """
-    # They load compiled code, which who reads a verdict need not.
+    # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.column_rules import ColumnFilter
     from pipeline_assets.corpus.filters.masking import Masking
@@ -83,7 +83,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     if recipe.wikipedia is not None:
         filters.append(WikipediaFilter(recipe.wikipedia))
     filters.append(ThresholdFilter(recipe))
-    if recipe.language is not None:  # it takes ten times as long as what is asked before
+    if recipe.language is not None:  # takes ten times as long as the filters before it
         filters.append(LanguageFilter(recipe.language))
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
@@ -93,31 +93,41 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
 
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:
-    """Drops and changes documents as the recipe says. What an earlier filter drops, a later one doesn't see.
+    """Drop and change documents; a dropped document skips later filters.
 
     Raises:
-        UsageError: a rule over a column that a document doesn't have, or can't be compared; as `build_filters`.
+        UsageError: The language detector is not installed, or a document lacks the column of a rule, or the column
+            cannot be compared with the rule's constant.
     """
     for step in build_filters(recipe):
         step.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verdict:
-    """What becomes of one document, and all that the filters see in it. The same verdict as in any batch. Of other
-    documents it knows nothing: what `windows` drops is not seen here.
+    """Evaluate all filters on one document, with the same verdict as in a batch.
+
+    `windows` is not evaluated, because it depends on other documents.
 
     Raises:
-        UsageError: as `apply_filters`.
+        UsageError: The language detector is not installed, or the document lacks the column of a rule, or the column
+            cannot be compared with the rule's constant.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
-    seen = [measurement for step in build_filters(recipe) for measurement in step.measure(candidate)]
-    reason = next((measurement.reason for measurement in seen if measurement.is_failed), None)
-    return Verdict(reason, tuple(seen), candidate.text.decode("utf-8"), candidate.changes)
+    measurements = [measurement for step in build_filters(recipe) for measurement in step.measure(candidate)]
+    reason = next((measurement.reason for measurement in measurements if measurement.is_failed), None)
+    return Verdict(reason, tuple(measurements), candidate.text.decode("utf-8"), candidate.changes)
 
 
 class DroppedLine(msgspec.Struct, frozen=True):
-    """A document that a filter dropped: which, why, what was measured and beyond which threshold (null where there is
-    none), and its place in the corpus that was filtered.
+    """Record of a document that a filter dropped.
+
+    Attributes:
+        doc_id: Id of the document.
+        reason: Reason code.
+        value: Measured value.
+        threshold: Limit on the value; null if the filter has no limit.
+        shard: Shard of the unfiltered corpus.
+        row: Row of the document in this shard.
     """
 
     doc_id: str
@@ -132,10 +142,10 @@ class DroppedLine(msgspec.Struct, frozen=True):
 
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """What was dropped, in the order of the corpus."""
+    """Read the dropped documents of a filtered corpus, in its order."""
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 
 def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
-    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
+    """Return the record of a dropped document; None if the filters did not drop it."""
     return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

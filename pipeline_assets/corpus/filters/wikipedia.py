@@ -1,13 +1,14 @@
-"""What wikiextractor leaves of a page's markup: tags, templates, and brackets whose template is gone.
+"""Removal of markup that wikiextractor leaves in pages.
 
-Facts that shape the rules (six real extractions in three languages, versions 2.66 to 3.1.0):
+The markup is tags, templates, and brackets whose template is missing. The rules are based on six real extractions in
+three languages, versions 2.66 to 3.1.0:
 
-- Templates leave without a word. What stood around them stays: `Algeria ( ; , ; ), officially`, `糜文開（）`,
-  `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is text, and so
-  are `main()`, `(...)` and `(1,)`.
-- Tags and templates without their end come through as they were written.
+- wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
+  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is
+  text, and so are `main()`, `(...)` and `(1,)`.
+- Tags and templates without their end are kept as written.
 
-Marks are read once, whatever they lie in, and brackets inside one another are followed three deep: time is linear.
+Marks are read once, regardless of nesting, and nested brackets are repaired three levels deep, so time is linear.
 """
 
 import re
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
 
-# MediaWiki's tags that don't show their content as text, and all others.
+# MediaWiki's tags that do not show their content as text, and all other tags.
 _HIDES_CONTENT = re.compile(
     "categorytree|ce|charinsert|chem|gallery|graph|hiero|imagemap|includeonly|indicator|inputbox|langconvert|mapframe|"
     "maplink|math|phonos|ref|references|score|templatedata|templatestyles|timeline"
@@ -29,43 +30,47 @@ _SHOWS_CONTENT = re.compile(
     "ul|var|wbr"
 )
 _MARK = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)(?:\s[^<>=]*+=[^<>]*+|[\s/]*+)>|\{\{++|\}\}++|__[A-Z]{3,24}+__")
-_MOST_CONTENT = 10_000  # characters from a mark to the one that closes it; beyond, the two are no pair
-_REMOVED = "\ud800"  # where markup was; no text read as UTF-8 has it
+_MAX_CONTENT = 10_000  # characters from a mark to the mark that closes it; farther apart, the two are not a pair
+_REMOVED = "\ud800"  # placeholder of removed markup; a lone surrogate is not in any text read as UTF-8
 
 _DEPTH = 3
 _BLANKS = " \t\u00a0\u3000"
 _BETWEEN = _BLANKS + ",;，；、/"
 _FILLERS = _BETWEEN + ":：~～–—-'\"“”‘’"
 _LETTER = r"A-Za-z\u00c0-\u024f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-# One set of characters at the start, which the engine finds fast.
+# The expression starts with one set of characters, which the engine finds fast.
 _BRACKET = re.compile(
     r"[(（《〈「『](?:(?<=[(（])[^()（）]*+[)）]|(?<=《)[ ]*+》|(?<=〈)[ ]*+〉|(?<=「)[ ]*+」|(?<=『)[ ]*+』)"
 )
-# Nothing but words before a colon whose value is gone, as `學名：` or `Linear B: `.
+# Only labels before a colon whose value is missing, such as `學名：` or `Linear B: `.
 _LABELS = re.compile(
     rf"(?:[{_BETWEEN}]{{0,40}}+[{_LETTER}][{_LETTER} ]{{0,19}}+[:：]){{1,6}}+[{re.escape(_FILLERS)}]{{0,40}}+"
 )
-# Separators at an end of a bracket. Those of ASCII need a blank beside them: `(1,)` is text.
+# Separators at an end of a bracket. ASCII separators need a blank next to them: `(1,)` is text.
 _LEADING = re.compile(rf"[{_BLANKS}]{{0,8}}+(?:[，；、：]|[,;:](?=[{_BETWEEN}]))[{_BETWEEN}]{{0,40}}+")
 _TRAILING = re.compile(rf"[，；、]|[,;][{_BETWEEN}]")
 
 RUNNING_LINES = "running_lines"
 _SENTENCE_END = re.compile(r"[.!?][\"”’')\]»]{0,4}+(?:\s|\Z)|[。！？…؟۔।॥။։።།]")
-_LEAST_BYTES = 24  # five words of English, eight characters of Chinese: more than most headings, which end in a period
-_ENOUGH_BYTES = 120  # Thai, for one, has no mark that ends a sentence
+_MIN_BYTES = 24  # five English words or eight Chinese characters: more than most headings that end in a period
+_LONG_LINE_BYTES = 120  # counts without the end of a sentence, for which Thai, for example, has no mark
 _NO_WORD = re.compile(r"[\W_]*+")
 
 
 def mark_markup(text: str) -> tuple[str, Counter[str]]:
-    """Return a text with `_GONE` where tags and templates were, and how many of each; a break is a line feed too.
+    """Replace tags and templates by `_REMOVED`, a break with a line feed.
 
-    A template, and a tag that doesn't show its content, is gone from its first mark to its last. Of those without an
-    end, or with more than `_MOST_CONTENT` characters, only the marks are.
+    A template, or a tag that does not show its content, is removed from its first mark to its last. If the last mark is
+    missing, or more than `_MAX_CONTENT` characters away, only the marks are removed.
+
+    Returns:
+        The text and the number of removals by kind, `tags` and `templates`.
     """
-    spans: list[tuple[int, int, str]] = []  # start, end and kind of what is gone, in order and disjoint
-    tags: dict[str, int] = {}  # of what is open: where in `spans` its first mark is
-    braces: list[tuple[int, int]] = []  # the same, and how many
+    spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
+    tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
+    braces: list[tuple[int, int]] = []  # for each open brace mark, its index in `spans` and its number of braces
     for mark in _MARK.finditer(text):
+        # `opening` becomes the index of the mark that this one closes; len(spans) stands for no such mark.
         opening, (start, end) = len(spans), mark.span()
         name, kind = (mark[2] or "").lower(), "tags" if mark[2] else "templates"
         if mark[0][0] == "{":
@@ -82,10 +87,11 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
                 tags[name] = opening
         elif name and not _SHOWS_CONTENT.fullmatch(name):
             continue
-        if opening < len(spans) and end - spans[opening][0] <= _MOST_CONTENT:  # this mark closes that one
+        if opening < len(spans) and end - spans[opening][0] <= _MAX_CONTENT:
+            # One span replaces the pair and everything between, so marks between them are no longer open.
             start = spans[opening][0]
             del spans[opening:]
-            tags = {tag: place for tag, place in tags.items() if place < opening}
+            tags = {tag: index for tag, index in tags.items() if index < opening}
             while braces and braces[-1][0] >= opening:
                 braces.pop()
         spans.append((start, end, "break" if name == "br" else kind))
@@ -96,96 +102,110 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
     return "".join([*parts, text[at:]]), Counter("tags" if kind == "break" else kind for _, _, kind in spans)
 
 
-def without_emptied_brackets(line: str) -> tuple[str, int]:
-    """The line without brackets that hold no word, and without separators at the ends of those that do."""
-    times = 0
+def remove_emptied_brackets(line: str) -> tuple[str, int]:
+    """Remove brackets without a word, and separators at the ends of other brackets.
+
+    Returns:
+        The line and the number of brackets that changed.
+    """
+    repairs = 0
     for _ in range(_DEPTH):
         line, more = _repair_innermost(line)
         if not more:
             break
-        times += more
-    return line, times
+        repairs += more
+    return line, repairs
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair brackets without others in them. Blanks before an empty one go too; one stays where words would touch."""
+    """Repair brackets that contain no others.
+
+    Blanks before a removed bracket are removed too, except one blank between two words.
+    """
     parts: list[str] = []
-    times = end = 0
+    repairs = end = 0
     for bracket in _BRACKET.finditer(line):
-        left = _left_of_bracket(bracket)
-        if left is None:
+        replacement = _repair_bracket(bracket)
+        if replacement is None:
             continue
         before = line[end : bracket.start()]
-        end, times = bracket.end(), times + 1
-        if not left:
-            is_parted = before[-1:] in tuple(_BLANKS) and line[end : end + 1].isalnum()
-            before = before.rstrip(_BLANKS) + " " * is_parted
-        parts += (before, left)
-    if not times:
+        end, repairs = bracket.end(), repairs + 1
+        if not replacement:
+            needs_blank = before[-1:] in tuple(_BLANKS) and line[end : end + 1].isalnum()
+            before = before.rstrip(_BLANKS) + " " * needs_blank
+        parts += (before, replacement)
+    if not repairs:
         return line, 0
-    begun = "".join(parts)
-    return begun + line[end:] if begun.strip() else line[end:].lstrip(_BLANKS), times
+    start = "".join(parts)
+    return start + line[end:] if start.strip() else line[end:].lstrip(_BLANKS), repairs
 
 
-def _left_of_bracket(bracket: re.Match[str]) -> str | None:
-    """What is left of a bracket; None if all of it."""
-    opening, words, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
-    if words and words[0] not in _FILLERS and words[-1] not in _FILLERS:
+def _repair_bracket(bracket: re.Match[str]) -> str | None:
+    """Return the replacement of a bracket; None if it stays unchanged."""
+    opening, content, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
+    if content and content[0] not in _FILLERS and content[-1] not in _FILLERS:
         return None
     is_ascii = opening == "(" and closing == ")"
-    if not words.strip(_FILLERS):
+    if not content.strip(_FILLERS):
         before = bracket.string[bracket.start() - 1 : bracket.start()]
-        is_call = not words and (before == "_" or (before.isascii() and before.isalnum()))
-        is_about_a_mark = len(words) == 1 and not words.isspace()
+        is_call = not content and (before == "_" or (before.isascii() and before.isalnum()))
+        is_about_a_mark = len(content) == 1 and not content.isspace()
         return None if is_ascii and (is_call or is_about_a_mark) else ""
-    if _LABELS.fullmatch(words):
+    if _LABELS.fullmatch(content):
         return ""
-    leading = _LEADING.match(words)
-    left = words[leading.end() :] if leading else words
-    trimmed = left.rstrip(_BETWEEN)
-    left = trimmed if _TRAILING.search(left, len(trimmed)) else left
-    return f"{opening}{left}{closing}" if left != words else None
+    leading = _LEADING.match(content)
+    inner = content[leading.end() :] if leading else content
+    trimmed = inner.rstrip(_BETWEEN)
+    inner = trimmed if _TRAILING.search(inner, len(trimmed)) else inner
+    return f"{opening}{inner}{closing}" if inner != content else None
 
 
 class WikipediaFilter(Filter):
-    """What `WikipediaFilterRecipe` asks of pages."""
+    """Filter of pages by a `WikipediaFilterRecipe`."""
 
     def __init__(self, recipe: WikipediaFilterRecipe) -> None:
-        self._least = recipe.min_running_lines
+        self._minimum = recipe.min_running_lines
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """How many lines of running text are left in a page, from which markup is taken out."""
-        lines, found = _repaired(candidate.text.decode("utf-8"))
-        if found.total():
+        """Remove markup from a page, and count its lines of running text."""
+        lines, removals = _remove_markup(candidate.text.decode("utf-8"))
+        if removals.total():
             candidate.text = "\n".join(lines).encode("utf-8")
         for name in ("tags", "templates", "emptied_brackets"):
-            candidate.count(f"removed/{name}", found[name])
-        if self._least is None:
+            candidate.count(f"removed/{name}", removals[name])
+        if self._minimum is None:
             return []
-        running = _running_lines(lines, candidate.meta.get("title"), self._least)
-        return [Measurement(RUNNING_LINES, running, self._least, running < self._least, running >= self._least)]
+        running = _count_running_lines(lines, candidate.meta.get("title"), self._minimum)
+        is_failed = running < self._minimum
+        return [Measurement(RUNNING_LINES, running, self._minimum, is_failed, is_lower_bound=not is_failed)]
 
 
-def _repaired(text: str) -> tuple[list[str], Counter[str]]:
-    """The lines that are left, and what was taken out of them. A line of which no word is left goes too."""
-    marked, found = mark_markup(text)
-    left: list[str] = []
+def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
+    """Return the kept lines and the number of removals by kind.
+
+    A changed line is dropped if no word remains in it.
+    """
+    marked, removals = mark_markup(text)
+    kept: list[str] = []
     for line in marked.split("\n"):
-        repaired, times = without_emptied_brackets(line.replace(_REMOVED, ""))
-        found["emptied_brackets"] += times
+        repaired, repairs = remove_emptied_brackets(line.replace(_REMOVED, ""))
+        removals["emptied_brackets"] += repairs
         if repaired == line or _NO_WORD.fullmatch(repaired) is None:
-            left.append(repaired)
-    return left, found
+            kept.append(repaired)
+    return kept, removals
 
 
-def _running_lines(lines: Sequence[str], title: object, enough: int) -> int:
-    """Lines that read as sentences, or are as long as some are, counted up to `enough`. The page's title is none."""
+def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
+    """Count, up to `maximum`, the lines that read as sentences or are long.
+
+    The page's title does not count.
+    """
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))
-        if size < _LEAST_BYTES or (number == 0 and isinstance(title, str) and line == " ".join(title.split())):
+        if size < _MIN_BYTES or (number == 0 and isinstance(title, str) and line == " ".join(title.split())):
             continue
-        running += size >= _ENOUGH_BYTES or _SENTENCE_END.search(line) is not None
-        if running >= enough:
+        running += size >= _LONG_LINE_BYTES or _SENTENCE_END.search(line) is not None
+        if running >= maximum:
             break
     return running

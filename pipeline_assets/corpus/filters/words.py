@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class Count(IntEnum):
-    """Columns of the counts of a document; a threshold is on one of them, or on the ratio of two."""
+    """Columns of counts; a threshold is on one of them, or on the ratio of two."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -58,7 +58,7 @@ class Count(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document; int32, with room for the longest document.
+    """Words, lines and paragraphs of one document, int32, with room for the longest.
 
     Attributes:
         starts: First byte of each word in the document.
@@ -76,7 +76,7 @@ class WordSpans(NamedTuple):
 
 
 def allocate_spans(max_bytes: int) -> WordSpans:
-    """Allocate spans for documents of up to `max_bytes`; pages that no document fills use no memory."""
+    """Allocate spans for up to `max_bytes`; unused pages take no memory."""
     words = max_bytes // 2 + 2  # a word takes a byte and a blank, and the kernel writes one entry beyond the last
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
@@ -90,7 +90,7 @@ def find_words(
     words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
-    """Find the words, lines and paragraphs of a document and count what their characters show.
+    """Find the words, lines and paragraphs of a document and count its characters.
 
     The loop writes a possible start and end at every character, and moves on to the next entry only where a word does
     start or end. That has no branch: processors cannot predict word lengths, and a wrong guess costs more than a write.

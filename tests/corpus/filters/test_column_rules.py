@@ -90,7 +90,7 @@ def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str,
 
     refused = [refusal(lambda: parsed.keeps(BATCH), UsageError), refusal(lambda: parsed.measure(meta), UsageError)]
 
-    missing = f"there is no column `{parsed.column}`; correct the rule; there are {', '.join(meta)}"
+    missing = f"column `{parsed.column}` not found; the columns are {', '.join(meta)}; correct the rule"
     fix = "compare it with a value of that type"
     whats = [f"column `{parsed.column}` is {kind}; {fix}" for kind in kinds] if kinds else [missing] * 2
     assert refused == [f"rule `{rule}`: {what}" for what in whats]
@@ -111,8 +111,8 @@ NO_CONSTANTS = ["en", "=", '"en', "3 and score > 2", "'"]
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        *((text, f'{text!r} is no rule; write `column >= 3` or `column == "en"`') for text in NO_RULES),
-        *((f"language == {one}", f"{one!r} is no constant; write a number, or text in quotes") for one in NO_CONSTANTS),
+        *((text, f'{text!r} is not a rule; write `column >= 3` or `column == "en"`') for text in NO_RULES),
+        *((f"language == {one}", f"{one!r} is not a constant; write a number or quoted text") for one in NO_CONSTANTS),
     ],
 )
 def test_what_is_no_comparison_with_a_constant_is_refused(text: str, what: str) -> None:

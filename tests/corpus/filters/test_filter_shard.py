@@ -161,8 +161,8 @@ def test_a_rule_over_a_column_that_is_not_there_is_a_usage_error(
     recipe = FilterRecipe.model_validate({"rules": [rule]})
 
     assert refusal(lambda: filtered(document(0, "a", url="https://a"), recipe=recipe), UsageError) == (
-        f"rule `{rule}`: there is no column `{column}`; correct the rule; "
-        "there are url, source_file, source_row, license_evidence"
+        f"rule `{rule}`: column `{column}` not found; "
+        "the columns are url, source_file, source_row, license_evidence; correct the rule"
     )
 
 

@@ -8,7 +8,7 @@ from plain_filters import has_phrase, has_words
 
 from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.phrases import Hits, Scope, build_automaton, find_phrases
-from pipeline_assets.corpus.filters.thresholds import text_batch
+from pipeline_assets.corpus.filters.text_batch import text_batch
 
 BITS = character_classes()
 

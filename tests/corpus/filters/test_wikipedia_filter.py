@@ -13,7 +13,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
 from pipeline_assets.corpus.filters.verdict import Verdict, apply_filters, evaluate
-from pipeline_assets.corpus.filters.wikipedia import without_emptied_brackets
+from pipeline_assets.corpus.filters.wikipedia import remove_emptied_brackets
 from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.spine.errors import UsageError
@@ -49,7 +49,7 @@ MARKUP = "(（)）,;，；：:、 /-–'\"《》「」<>ref/br{}[]|_=!formula_1 
     ],
 )
 def test_what_templates_left_empty_goes_with_the_blanks_before_it(line: str, left: str, times: int) -> None:
-    assert without_emptied_brackets(line) == (left, times)
+    assert remove_emptied_brackets(line) == (left, times)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_templates_left_empty_goes_with_the_blanks_before_it(line: str, lef
     ],
 )
 def test_brackets_with_words_and_those_that_are_meant_stay(line: str) -> None:
-    assert without_emptied_brackets(line) == (line, 0)
+    assert remove_emptied_brackets(line) == (line, 0)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_a_key_of_earlier_recipes_is_refused_in_a_line_that_names_what_is_done_n
     content = {"wikipedia": {key: "repair", "min_running_lines": 1}}
 
     assert refusal(lambda: FilterRecipe.from_mapping(content, "recipe.yaml"), UsageError) == (
-        f"recipe.yaml: `wikipedia`: `{key}` is no longer a key: `wikipedia: {{}}` takes out tags, templates and "
-        "emptied brackets, and leaves other markup; correct the recipe"
+        f"recipe.yaml: `wikipedia`: `{key}` is no longer supported; `wikipedia: {{}}` removes tags, templates and "
+        "emptied brackets, and keeps other markup; correct the recipe"
     )
 
 

@@ -101,7 +101,7 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"rules": ["int_score"]}, "'int_score' is no rule; write"),
+        ({"rules": ["int_score"]}, "'int_score' is not a rule; write"),
         ({"dataset": "fineweb-edu"}, "write owner/name"),
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),

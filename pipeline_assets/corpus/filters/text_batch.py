@@ -1,0 +1,38 @@
+"""Batches of documents as one UTF-8 array, for compiled kernels."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.spine.errors import InputError
+
+_PADDING = bytes(8)  # compiled code reads a few bytes beyond the last document
+MAX_TEXT_BYTES = 2**31 - 1  # kernels count in int32
+
+
+class Batch(NamedTuple):
+    """Documents one after another in UTF-8.
+
+    Attributes:
+        text: Bytes, with eight zeros after the last document.
+        offsets: First byte of each document, and the end of the last; shape (documents + 1,).
+    """
+
+    text: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+def text_batch(texts: Sequence[bytes]) -> Batch:
+    """Join documents into a batch.
+
+    Raises:
+        InputError: A document exceeds `MAX_TEXT_BYTES`.
+    """
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
+        what = f"the text has {lengths.max():,} bytes, at most {MAX_TEXT_BYTES:,} are supported"
+        raise InputError(what, f"document {int(lengths.argmax())} of a block", "split the document before filtering")
+    text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
+    return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
