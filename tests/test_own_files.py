@@ -80,8 +80,8 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
     assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
     assert "# 5 files, 0.0 MB" in written
-    assert "# there are text, created_at, doc_id, id, license" in written
-    assert "# of rows that don't say theirs in a column license" in written
+    assert "# columns of the files: text, created_at, doc_id, id, license" in written
+    assert "# licence of rows without a value in the column license" in written
     assert SYSTEMS.read_recipe(path).name == "mine"
 
 
@@ -114,7 +114,7 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
     assert refusal.endswith(
-        "it holds nothing that can be read (not read: .pdf); give Posts.xml, a site's .7z, what wikiextractor wrote, "
+        "no readable files in the folder (not read: .pdf); expected Posts.xml, a site's .7z, output of wikiextractor, "
         "files that end with .jsonl, .ndjson, .json, .parquet, .txt, .md"
     )
 
@@ -127,8 +127,8 @@ def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_pa
 
     refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path))
 
-    reasons = "cut.jsonl.gz (the gzip stream is cut off), numbers.jsonl (no column of it holds text)"
-    assert f"{folder}: it holds nothing that can be read (not read: {reasons}); give " in refusal
+    reasons = "cut.jsonl.gz (the gzip stream is cut off), numbers.jsonl (no column contains text)"
+    assert f"{folder}: no readable files in the folder (not read: {reasons}); expected " in refusal
 
 
 @pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])
@@ -162,7 +162,7 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     )
 
     of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
-    assert "it holds nothing that can be read" in of_artifacts
+    assert "no readable files in the folder" in of_artifacts
     assert not (built / "recipes" / "none.yaml").exists()
 
 

@@ -151,7 +151,7 @@ def test_tokenizer_train_copies_the_model_and_makes_a_recipe_of_another_size(
     own, base = (next((out / f"stage2/{name}/filtered/web/shards").iterdir()) for name in ("small-150", "small"))
     assert own.stat().st_ino == base.stat().st_ino, "what needs no tokenizer is taken over"
 
-    assert "the sample supports" in typed(*train, "--vocab-size", 9999, status=2).stderr
+    assert "for this sample, got 9,999" in typed(*train, "--vocab-size", 9999, status=2).stderr
 
 
 def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
@@ -272,5 +272,5 @@ def test_a_tokenizer_that_is_none_leaves_recipes_as_they_are(out: Path, tmp_path
     (tmp_path / "none.model").write_bytes(b"no model")
 
     words = ("stage2", "process", "small", "--tokenizer-path", tmp_path / "none.model", "--out-dir", out)
-    assert "this is no SentencePiece model" in typed(*words, status=1).stderr
+    assert "not a SentencePiece model" in typed(*words, status=1).stderr
     assert {path: path.read_bytes() for path in (out / "recipes").iterdir()} == before

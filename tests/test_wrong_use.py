@@ -157,7 +157,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         *(
             (
                 f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
-                f"{word}: this is no sha256; give 64 hex digits, or nothing for the shipped one's",
+                f"{word}: not a sha256; give 64 hex digits, or omit it for the shipped file",
             )
             for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
         ),

@@ -42,6 +42,7 @@ from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.unigram import check_trainer
 from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -163,7 +164,7 @@ class Stage2Recipe(Recipe):
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
-            trained_tokenizer.check_trainer()
+            check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 

@@ -135,7 +135,7 @@ def test_the_assets_come_to_the_same_by_partition(made: Path, tmp_path: Path) ->
             lambda recipe: recipe["decontamination"].update(action="cut", cut={}),
             "rows can only be dropped as a whole, got `cut`; write `drop`, without the section `cut`",
         ),
-        (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "there is no folder"),
+        (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "gone not found"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(

@@ -16,7 +16,9 @@ def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corp
     result = corpusmill("stage-a", "normalize", *common, *columns, cwd=work)
 
     assert result.returncode == 0, result.stderr
-    assert "named_columns_have_values: WARNING: no document has a value for `licens`: is it misspelt?" in result.stderr
+    assert (
+        "named_columns_have_values: WARNING: no document has a value for `licens`; check the spelling" in result.stderr
+    )
 
 
 def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work: Path) -> None:

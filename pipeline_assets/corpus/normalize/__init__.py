@@ -1,1 +1,1 @@
-"""Sources of every kind → Document shards of one schema."""
+"""Normalisation of sources of every kind into Document shards of one schema."""

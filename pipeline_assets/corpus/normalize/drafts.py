@@ -1,6 +1,6 @@
-"""Sections for files that nobody has described yet: which kind of source they are, told from names and first rows.
+"""Drafts of recipe sections for a folder, from file names and first rows.
 
-What is drafted can be built as it stands; what was only guessed is a remark, for whoever edits it.
+A draft can be built unchanged. Notes mark the values that are guesses, for the user who edits it.
 """
 
 import fnmatch
@@ -25,21 +25,22 @@ _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", 
 _PAGES, _ANY = "wiki_*", "**/*"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
-_MOST_NAMED = 3  # of the files that were not read, in an error
+_MAX_NAMED = 3  # unread files in an error message
 KINDS = {
     "stackexchange": f"{POSTS}, a site's .7z",
-    "wikipedia": "what wikiextractor wrote",
+    "wikipedia": "output of wikiextractor",
     "local": f"files that end with {', '.join(FORMATS)}",
 }
-"""Which files each kind of source has, for people."""
+"""Files of each kind of source, for messages."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A section of a recipe for some files.
+    """Section of a recipe for some files.
 
     Attributes:
-        notes: by key, what a reader should know of its value.
+        content: Values by key.
+        notes: Comment on a value, by key.
     """
 
     content: Mapping[str, Any]
@@ -47,42 +48,45 @@ class Draft:
 
 
 def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
-    """The sections for a folder's files; and how many files of no known format there are, by the ends of their names,
-    or the file and why.
+    """Draft the sections for a folder's files.
 
     Args:
-        folder: its path absolute.
-        name: of a source of local files; others are named after what they hold.
+        folder: Files to draft sections for; its path is absolute.
+        name: Name of a source of local files; other sources are named after their content.
+
+    Returns:
+        The drafts, and the number of unread files by suffix or by file and reason.
+
     Raises:
-        UsageError: nothing in it can be read.
-        InputError: an archive that is none.
+        UsageError: No file can be read.
+        InputError: A file with an archive's name is not an archive.
     """
-    found: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
+    files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     not_read: Counter[str] = Counter()
     for file in folder.files():
         base = PurePosixPath(file.name).name
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
-            not_read["what lies in sealed artifacts"] += 1
-        elif kind := _value_type(file):
-            found[kind].append(file)
+            not_read["files of sealed artifacts"] += 1
+        elif kind := _source_kind(file):
+            files[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
     drafted: dict[str, Iterable[Draft]] = {
-        "local": [*_local(folder, found["local"], name, not_read)],  # what rows can't be read is told first
-        "stackexchange": _sites(found["stackexchange"], not_read),
-        "wikipedia": _wikipedia(folder, found["wikipedia"]),
+        "local": [*_local(folder, files["local"], name, not_read)],  # adds to `not_read` before the sites do
+        "stackexchange": _sites(files["stackexchange"], not_read),
+        "wikipedia": _wikipedia(folder, files["wikipedia"]),
     }
     sections = [draft for kind in KINDS for draft in drafted[kind]]
     if not sections:
-        listed = ", ".join(list(not_read)[:_MOST_NAMED])
+        listed = ", ".join(list(not_read)[:_MAX_NAMED])
         reasons = f" (not read: {listed})" if not_read else ""
         raise UsageError(
-            f"it holds nothing that can be read{reasons}", folder.path, f"give {', '.join(KINDS.values())}"
+            f"no readable files in the folder{reasons}", folder.path, f"expected {', '.join(KINDS.values())}"
         )
     return sections, not_read
 
 
-def _value_type(file: SourceFile) -> str | None:
+def _source_kind(file: SourceFile) -> str | None:
     if file.path.name.lower() == POSTS.lower() or is_archive(file.path):
         return "stackexchange"
     if fnmatch.fnmatchcase(file.path.name, _PAGES):
@@ -91,90 +95,91 @@ def _value_type(file: SourceFile) -> str | None:
 
 
 def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
-    """A section for each site; an archive that is unpacked beside it is left alone."""
+    """Draft a section for each site; skip archives that are unpacked in the folder."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
         if by_host.setdefault(site_host(file.path), file) is not file:
-            not_read[f"{file.name} ({by_host[site_host(file.path)].name} is of that site too)"] += 1
+            not_read[f"{file.name} ({by_host[site_host(file.path)].name} belongs to the same site)"] += 1
     for host, file in sorted(by_host.items()):
         place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
         yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
 
 
 def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Draft]:
-    """The licence is told by the dump's date, where the folder is named after it."""
+    """Draft the section of an extraction; a dump date in its path decides the licence."""
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
-    content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
+    content["files"], notes = [f"**/{_PAGES}"], {"files": _size(pages)}
     heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
-        content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
+        content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
     if dumped := _DUMP.search(str(folder.path)):
         content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
     else:
         content["license_tag"] = _WIKIPEDIA_LICENCE
-        remarks["license_tag"] = "of dumps since 2023-06-07; or dump_date: '2026-11-01' tells it"
-    yield Draft(content | {"filters": {"wikipedia": {}}}, remarks)
+        notes["license_tag"] = "licence of dumps since 2023-06-07; or set dump_date, such as '2026-11-01', instead"
+    yield Draft(content | {"filters": {"wikipedia": {}}}, notes)
 
 
 def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
-    """A section for all files whose text is in a column of one name; text files go with the first of them."""
+    """Draft a section per name of the text column; text files belong to the first."""
     by_column: dict[str, list[SourceFile]] = {}
-    seen: dict[str, dict[str, None]] = {}
+    columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     for file in files:
         if detect_format(file.name) != "text":
             try:
-                found = first_rows(file)
-                column = _text_column(found)
+                rows = first_rows(file)
+                column = _text_column(rows)
             except InputError as error:
                 not_read[f"{file.name} ({error.what})"] += 1
                 continue
             by_column.setdefault(column, []).append(file)
-            seen.setdefault(column, {}).update(dict.fromkeys(found[0]))
+            columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
     texts = [file for file in files if detect_format(file.name) == "text"]
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
     for number, (column, own) in enumerate(by_column.items()):
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{column.lower()}"}
         content |= {"path": str(folder.path), "files": _patterns(folder, own, len(own) == len(files) and not not_read)}
-        remarks = {"files": _size(own)}
-        if column in seen:
+        notes = {"files": _size(own)}
+        if column in columns:
             content["columns"] = {"text": column}
-            remarks["columns"] = f"there are {', '.join(list(seen[column])[:12])}"
+            notes["columns"] = f"columns of the files: {', '.join(list(columns[column])[:12])}"
         content |= {"domain": "unknown", "license_tag": "unknown"}
-        says_its_own = "license" in seen.get(column, {})
-        of_which = "rows that don't say theirs in a column license" if says_its_own else "all that is in it"
-        remarks |= {"domain": "what kind of text", "license_tag": f"of {of_which}"}
-        yield Draft(content, remarks)
+        has_licences = "license" in columns.get(column, {})
+        rows_without = "rows without a value in the column license" if has_licences else "all rows"
+        notes |= {"domain": "kind of text", "license_tag": f"licence of {rows_without}"}
+        yield Draft(content, notes)
 
 
 def _text_column(rows: Sequence[dict[str, Any]]) -> str:
-    """A column of a usual name, else the one with the longest text.
+    """Return the column with a usual name, otherwise the column with the most text.
 
     Raises:
-        InputError: no column holds text.
+        InputError: No column contains text.
     """
-    held: Counter[str] = Counter()
+    characters: Counter[str] = Counter()
     for row in rows:
-        held.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
-    usual = next((name for name in _TEXT_NAMES if held[name]), None)
-    if usual is None and not held:
-        raise InputError("no column of it holds text", "its first rows", "name a nested one, such as metadata.text")
-    return usual or held.most_common(1)[0][0]
+        characters.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
+    usual = next((name for name in _TEXT_NAMES if characters[name]), None)
+    if usual is None and not characters:
+        raise InputError("no column contains text", "the first rows", "name a nested column, such as metadata.text")
+    return usual or characters.most_common(1)[0][0]
 
 
 def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
-    """Patterns that match these files alone: of a whole folder by the ends of names, where those tell them apart; else
-    as they were given, or their names.
+    """Return patterns that match exactly these files.
 
-    Args:
-        are_all: whether they are all that the folder's patterns match.
+    For a whole folder these are suffixes if no other file has them. Otherwise they are the folder's own patterns, if
+    these match no other file (`are_all`), or the files' names.
     """
     if folder.patterns != (_ANY,):
         return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]
     bases = [PurePosixPath(file.name).name for file in own]
-    ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}  # with a compression's
+    ends = {
+        base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases
+    }  # with the suffix of a compression
     patterns = [f"**/*{end}" for end in sorted(ends)]
     matched = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()}
     return patterns if matched == {file.name for file in own} else [glob.escape(file.name) for file in own]

@@ -1,4 +1,7 @@
-"""The stage `normalize` for files of this machine: runs of their pieces as shards, or buckets of a site's threads."""
+"""Stage `normalize` for local files.
+
+Shards are runs of pieces of the files, or for StackExchange buckets of a site's threads.
+"""
 
 import functools
 import io
@@ -14,15 +17,13 @@ from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, License
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     Converted,
-    Row,
-    RowMap,
     columns_without_values,
     convert_shards,
-    count_found,
-    local_doc_id,
+    count_column_values,
     no_derived_id,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.row_map import Row, RowMap, local_doc_id
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
@@ -53,44 +54,48 @@ _TITLE_ONLY = "title_only"
 
 
 def convert_files(
-    building: StagingDir,
+    staging: StagingDir,
     folder: source_folder.SourceFolder,
     listing: Manifest,
     source: FileSource,
     shard_bytes: int,
     settings: RunSettings,
 ) -> Converted:
-    """The files of a source, by its kind.
+    """Convert the files of a source according to its kind.
 
     Args:
-        folder: where they lie, its path absolute.
-        listing: has their names and hashes.
+        staging: Folder of the build.
+        folder: Folder of the files; its path is absolute.
+        listing: Manifest with the names and hashes of the files.
+        source: Section of the source.
+        shard_bytes: Size at which a shard ends.
+        settings: Workers, memory and compression.
 
     Raises:
-        UsageError: a StackExchange source has more than one file; no row has a column of text by the recipe's name.
-        InputError: files are not as they are listed, before or after; posts are lost; others from the readers.
+        UsageError: A StackExchange source has more than one file, or no row has the recipe's text column.
+        InputError: A file differs from its listing, before or after reading, or posts are lost; and errors of readers.
     """
     files = source_folder.selected_files(folder, listing)
     match source:
         case WikipediaSource():
-            converted = convert_wikipedia(building, files, source, shard_bytes, settings)
+            converted = convert_wikipedia(staging, files, source, shard_bytes, settings)
         case LocalSource():
-            converted = convert_local(building, files, source, shard_bytes, settings)
+            converted = convert_local(staging, files, source, shard_bytes, settings)
         case StackExchangeSource():
             if len(files) != 1:
                 names = ", ".join(file.name for file in files[:3])
-                what = f"{len(files)} files match, and a source is one site: {names}"
-                raise UsageError(what, folder.path, "write a source for each of them")
-            converted = convert_site(building, files[0], source, shard_bytes, settings)
+                what = f"{len(files)} files match, expected one file of one site: {names}"
+                raise UsageError(what, folder.path, "write a source for each file")
+            converted = convert_site(staging, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    source_folder.selected_files(folder, listing)  # else they were written to while they were read
+    source_folder.selected_files(folder, listing)  # raises if a file changed while it was read
     return converted
 
 
 @dataclass(frozen=True)
 class PieceShard:
-    """Consecutive pieces that become one Document shard; `rows` aren't known."""
+    """Consecutive pieces that become one Document shard with an unknown row count."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -98,7 +103,10 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Runs of pieces, each closed by the one that brings it to `shard_bytes`; compressed files count fourfold."""
+    """Group pieces into shards.
+
+    A shard ends with the piece that brings it to `shard_bytes`. Compressed files count fourfold.
+    """
     groups = grouped_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -109,35 +117,38 @@ def _unpacked_bytes(piece: Piece) -> int:
 
 
 def _convert_pieces(
-    building: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
+    staging: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Receipts of the shards of a source's pieces, by name, in their order."""
+    """Convert the pieces of a source and return its receipts by shard, in order."""
     shards = piece_shards(pieces, shard_bytes)
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // TIMES_PACKED for shard in shards]
-    return convert_shards(building, work, shards, limit_workers(building, settings, sizes))
+    return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
 
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, Licensed]:
-    """What the licence files of each folder say.
+    """Return the licence of each folder, from its licence files.
 
     Raises:
-        InputError: one can't be read, or is not as it was listed.
+        InputError: A licence file cannot be read or differs from its listing.
     """
-    said: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
+    licences: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
-        said[PurePosixPath(file.name).parent].append(_document_licence(file))
-    return {folder: _agreed(own) for folder, own in said.items()}
+        licences[PurePosixPath(file.name).parent].append(_document_licence(file))
+    return {folder: _common_licence(own) for folder, own in licences.items()}
 
 
-def _agreed(said: Sequence[Licensed]) -> Licensed:
-    """What all licence files of a folder say; `unknown` where they differ: they may hold together, or be a choice."""
-    if len({one.tag for one in said}) == 1:
-        return said[0]
-    shown = ", ".join(f"{one.evidence.removeprefix('file: ')} ({one.tag})" for one in said[:_SHOWN])
-    return Licensed(UNKNOWN, f"file: {shown}" + ", …" * (len(said) > _SHOWN))
+def _common_licence(licences: Sequence[Licensed]) -> Licensed:
+    """Return the licence of all files of a folder; `unknown` if they differ.
+
+    Different licences may all apply, or be a choice.
+    """
+    if len({licence.tag for licence in licences}) == 1:
+        return licences[0]
+    files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_SHOWN]]
+    return Licensed(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_SHOWN))
 
 
 def _document_licence(file: source_folder.SourceFile) -> Licensed:
@@ -145,7 +156,7 @@ def _document_licence(file: source_folder.SourceFile) -> Licensed:
         try:
             text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
         except OSError as error:
-            raise RetryableError(read_error_text(error), file.path, "give back the file") from None
+            raise RetryableError(read_error_text(error), file.path, "restore the file") from None
     evidence = f"file: {file.name}"
     if len(text) > LICENCE_TEXT_BYTES:
         return Licensed(UNKNOWN, evidence)
@@ -153,18 +164,18 @@ def _document_licence(file: source_folder.SourceFile) -> Licensed:
 
 
 def convert_local(
-    building: StagingDir,
+    staging: StagingDir,
     files: Sequence[source_folder.SourceFile],
     recipe: LocalRecipe,
     shard_bytes: int,
     settings: RunSettings,
 ) -> Converted:
-    """Files of JSON lines, Parquet or text, under the licences that files among them say."""
+    """Convert files of JSON lines, Parquet or text, with their licence files."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
     work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
-    named = _convert_pieces(building, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
+    named = _convert_pieces(staging, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         check_first_rows(files, columns)
@@ -174,7 +185,7 @@ def convert_local(
     def is_of_an_empty_file(reject: Reject) -> bool:
         return recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-    return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_formatter(files))
+    return Converted(named, derive_id, decisions, is_of_an_empty_file, reject_formatter=reject_formatter(files))
 
 
 def normalize_local(
@@ -185,13 +196,16 @@ def normalize_local(
     licences: Mapping[PurePosixPath, Licensed],
     zstd_level: int,
 ) -> Receipt:
-    """One shard of local files. Counts: as `ShardWriter`, and `rows` read."""
-    found, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
+    """Normalise one shard of local files.
+
+    Its counts are those of `ShardWriter` and `rows` read.
+    """
+    fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            rows = read_piece(piece, recipe, licences, found)
+            rows = read_piece(piece, recipe, licences, fields_with_values)
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
-        count_found(found, writer)
+        count_column_values(fields_with_values, writer)
     return writer.receipt()
 
 
@@ -199,49 +213,56 @@ def read_piece(
     piece: Piece,
     recipe: LocalRecipe,
     licences: Mapping[PurePosixPath, Licensed] | None = None,
-    found: set[str] | None = None,
+    fields_with_values: set[str] | None = None,
 ) -> Iterator[Row]:
-    """A Document or a Reject for every row that begins in the piece, in file order.
+    """Yield a Document or Reject for every row that begins in the piece, in order.
 
     Args:
-        licences: what the recipe's licence files say, by folder: that of the file, or the nearest above it, counts.
-        found: as in `RowMap`.
+        piece: Piece of a local file.
+        recipe: Format, columns and labels of the source.
+        licences: Licences by folder; the file's own folder or the nearest parent with a licence counts.
+        fields_with_values: Set that receives the fields for which a row has a value.
+
     Raises:
-        InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
+        InputError: The file is truncated, damaged, or changed since it was planned.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
-    licensed = next((licences[above] for above in PurePosixPath(name).parents if licences and above in licences), None)
+    parents = PurePosixPath(name).parents
+    licensed = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
-    document = RowMap(columns, recipe, name, derive_id, licensed, found).document
+    document = RowMap(columns, recipe, name, derive_id, licensed, fields_with_values).document
     for place, row in piece_rows(piece, recipe):
         yield row.to_reject(name, place) if isinstance(row, Fault) else document(row, place)
 
 
 def convert_wikipedia(
-    building: StagingDir,
+    staging: StagingDir,
     files: Sequence[source_folder.SourceFile],
     recipe: WikipediaRecipe,
     shard_bytes: int,
     settings: RunSettings,
 ) -> Converted:
-    """Files of an extraction. Pages in, counted apart, are articles and rejects out."""
+    """Convert wikiextractor's files and count their pages separately from the rows."""
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
-    named = _convert_pieces(building, pieces, work, shard_bytes, settings)
+    named = _convert_pieces(staging, pieces, work, shard_bytes, settings)
     if not total_counts(named.values()).get("pages"):
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
-        raise InputError("there is no page in the whole extraction", building.target, fix)
+        raise InputError("the extraction contains no page", staging.target, fix)
     return Converted(
-        named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_formatter(files)
+        named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, reject_formatter=reject_formatter(files)
     )
 
 
 def normalize_pages(
     shard: PieceShard, window: Window, folder: StagingView, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
-    """One shard of an extraction. Counts: as `ShardWriter`, `rows` read, and `pages`, by their first lines alone."""
+    """Normalise one shard of an extraction.
+
+    Its counts are those of `ShardWriter`, `rows` read, and `pages`, counted by their first lines alone.
+    """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             assert isinstance(piece, source_folder.ByteRange)
@@ -252,46 +273,55 @@ def normalize_pages(
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:
-    """Pages of a Wikipedia extraction, counted by their first lines alone, are articles and rejects."""
+    """Check that every page of a Wikipedia extraction became an article or a reject.
+
+    Pages are counted by their first lines alone.
+    """
     identity = normalized.manifest.identity
     if "pages" not in identity.counts:
-        return Verdict(True, "it is no Wikipedia extraction", applies=False)
+        return Verdict(True, "not a Wikipedia extraction", applies=False)
     pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.total_rejected
-    told = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
-    return Verdict(0 < pages == articles + rejects, told, {"pages": pages, "articles": articles})
+    because = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
+    return Verdict(0 < pages == articles + rejects, because, {"pages": pages, "articles": articles})
 
 
 def convert_site(
-    building: StagingDir,
+    staging: StagingDir,
     file: source_folder.SourceFile,
     recipe: threads.SiteRecipe,
     bucket_bytes: int,
     settings: RunSettings,
 ) -> Converted:
-    """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time."""
+    """Convert a site's dump in two passes.
+
+    The first sorts its rows by question into runs, the second reads one bucket of questions at a time.
+    """
     size = file.bytes if is_archive(file.path) else file.bytes // TIMES_PACKED
 
     def file_settings(shards: Sequence[object]) -> RunSettings:
-        return limit_workers(building, settings, [size // len(shards)] * len(shards) if shards else [])
+        return limit_workers(staging, settings, [size // len(shards)] * len(shards) if shards else [])
 
     parts = spill.plan_spill(file.path)
-    spilled = list(run_stage("spill", spill.spill_rows, parts, building, file_settings(parts)))
-    buckets = spill.plan_buckets(building, spilled, bucket_bytes)
+    spilled = list(run_stage("spill", spill.spill_rows, parts, staging, file_settings(parts)))
+    buckets = spill.plan_buckets(staging, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
-    named = convert_shards(building, work, buckets, file_settings(buckets))
+    named = convert_shards(staging, work, buckets, file_settings(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
     if before["spilled"] != after.get("rows", 0):
-        what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"
-        raise InputError(what, file.path, "report the file: the reader is wrong")
-    others = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
-    uncounted = others | {"rows": before["rows"] - before["spilled"]}
+        what = f"the reader wrote {after.get('rows', 0):,} of {before['spilled']:,} posts"
+        raise InputError(what, file.path, "report this file: the reader has a bug")
+    dropped = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
+    uncounted = dropped | {"rows": before["rows"] - before["spilled"]}
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
 
 
 def normalize_bucket(
     bucket: spill.Bucket, window: Window, folder: StagingView, file: str, recipe: threads.SiteRecipe, zstd_level: int
 ) -> Receipt:
-    """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
+    """Normalise one bucket of threads.
+
+    Its counts are those of `ShardWriter`, `rows`, which are posts, and `merged`, the answers in their question's text.
+    """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _counting_answers(threads.read_threads(bucket, file, recipe, window), writer)
         writer.count("rows", write_outcomes(outcomes, writer, no_derived_id, licence_table()))

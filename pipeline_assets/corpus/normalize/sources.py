@@ -1,4 +1,4 @@
-"""The sources of a stage A recipe: a section each, by kind."""
+"""Sections of a stage A recipe for its sources, by kind."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,19 @@ from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import Name, Option, RecipeError, RecipeSection, RejectShare
 
 _LICENCE_TEXTS = "licence_texts"
-_NOT_OF_THE_ROWS = frozenset({"path", "filters"})
-
-
+_NOT_OF_THE_ROWS = frozenset({"path", "filters"})  # keys that do not change the rows
 Step = Literal["normalized", "filtered"]
 
 
 class Outputs(RecipeSection):
-    """Which artifacts are asked for, and where they lie, below the data root; changes no byte.
+    """Artifacts to build and their folders below the data root; changes no byte.
 
     Attributes:
-        normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
-            sources lies beside it: raw, filtered, deduplicated, signatures, evaluation, decontaminated, packed,
-            report. None for `normalized` in the recipe's own folder.
-        up_to: the last step that is asked for; None for all, up to the report.
-        signatures: whether a signature store of what stays is made, for corpora that come later.
+        normalized_dir: Folder of the normalised sources, one subfolder per source; sources of kind `normalized` are
+            read from it. Its parent has the other artifacts: raw, filtered, deduplicated, signatures, evaluation,
+            decontaminated, packed, report. None is `normalized` in the recipe's own folder.
+        up_to: Last step to build; None builds all, up to the report.
+        signatures: Build a signature store of the kept documents, with which later corpora are deduplicated.
     """
 
     normalized_dir: str | None = None
@@ -44,19 +42,19 @@ class Outputs(RecipeSection):
 
     @pydantic.field_validator("normalized_dir")
     @classmethod
-    def _is_an_area(cls, folder: str | None) -> str | None:
+    def _check_area(cls, folder: str | None) -> str | None:
         path = Path("stage_a/NAME/normalized" if folder is None else folder)
         if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
-            raise ValueError("it lies below the data root, in stage_a/: write stage_a/NAME/normalized")
+            raise ValueError("must be a folder below stage_a/, such as stage_a/NAME/normalized")
         return folder
 
 
 class SourceSection(RecipeSection):
-    """What every source says.
+    """Section with the keys that all sources have.
 
     Attributes:
-        source: its name: of its partition, of its folders, and in each of its Documents.
-        filters: which of its documents are kept, and what is changed in them.
+        source: Name of the source, its partition and its folders; each of its Documents has it.
+        filters: Filters that decide which documents are kept and how their texts change.
     """
 
     source: Name
@@ -64,13 +62,13 @@ class SourceSection(RecipeSection):
 
     @pydantic.field_validator("license_tag", check_fields=False)
     @classmethod
-    def _is_known(cls, tag: str | None) -> str | None:
+    def _check_tag(cls, tag: str | None) -> str | None:
         if tag is not None:
             known_tag(tag)
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """What the bytes of its Documents depend on."""
+        """Return the settings that decide the bytes of the source's Documents."""
         content = {key: value for key, value in self.content().items() if key not in _NOT_OF_THE_ROWS}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
@@ -78,28 +76,28 @@ class SourceSection(RecipeSection):
 
 
 class HubSource(SourceSection, HubRows):
-    """Rows of a hub dataset at a commit: all, or a sample drawn by row group."""
+    """Source of a hub dataset at a commit: all rows, or a sample of row groups."""
 
     kind: Literal["hub"]
     columns: LicensedColumns = LicensedColumns()
 
     def snapshot(self, shard_text_bytes: int) -> SnapshotRecipe:
-        """The rows that are read, as the snapshot kernels know them."""
+        """Return the recipe of the snapshot that reads the source's rows."""
         columns = self.columns.content()
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
-        left_out = {*_NOT_OF_THE_ROWS, "kind", "columns"}
-        section = {key: value for key, value in self.content().items() if key not in left_out}
+        excluded = {*_NOT_OF_THE_ROWS, "kind", "columns"}
+        section = {key: value for key, value in self.content().items() if key not in excluded}
         return SnapshotRecipe.from_content(
             section | {"name": self.source, "columns": plain, "shard_text_bytes": shard_text_bytes}
         )
 
 
 class FilesSection(SourceSection):
-    """A source of files on this machine.
+    """Source of local files.
 
     Attributes:
-        path: their folder, absolute or below the data root; where it lies changes no byte.
-        max_reject_fraction: more bad rows than this stop the build.
+        path: Folder of the files, absolute or below the data root; changes no byte.
+        max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
     path: str
@@ -107,17 +105,20 @@ class FilesSection(SourceSection):
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):
-    """What wikiextractor made of a dump. Pages with nothing but a title don't count as bad rows."""
+    """Source of wikiextractor's files.
+
+    Pages with only a title do not count against the limit on rejects.
+    """
 
     kind: Literal["wikipedia"]
     source: Annotated[Name, Option("Name of the source.", default="wikipedia")]
 
 
 class StackExchangeSource(FilesSection, SiteRecipe):
-    """One site: its Posts.xml, or the .7z that it came in.
+    """Source of one StackExchange site: its Posts.xml or its .7z archive.
 
     Attributes:
-        files: a pattern that matches that one file.
+        files: Pattern that matches this file alone.
     """
 
     kind: Literal["stackexchange"]
@@ -126,14 +127,14 @@ class StackExchangeSource(FilesSection, SiteRecipe):
 
 
 class LocalSource(FilesSection, LocalRecipe):
-    """Files of JSON lines, Parquet or text, and those that say their licences."""
+    """Source of files of JSON lines, Parquet or text, and of their licence files."""
 
     kind: Literal["local"]
     source: Annotated[Name, Option("Name of the source.")]
 
 
 class NormalizedSource(SourceSection):
-    """A source that is normalised already: it is found by its name in `outputs.normalized_dir`."""
+    """Source that is already normalised, in its folder of `outputs.normalized_dir`."""
 
     kind: Literal["normalized"]
 
@@ -149,46 +150,55 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 
 
 def input_patterns(source: FileSource) -> SourceFolder:
-    """Where the files of a source lie, and the patterns of all that is read: licence files are inputs, too."""
+    """Return the folder and patterns of a source's inputs, licence files included."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
     return SourceFolder(Path(source.path), (*source.files, *licences))
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
-    """The section and the shard size that `rows_content` wrote down; what it left out is made up.
+    """Parse the output of `rows_content` into a section and its shard size.
+
+    The section's `path`, which `rows_content` omits, is ".".
 
     Raises:
-        UsageError: this program reads no such section.
+        UsageError: The section is not valid for this version.
     """
-    beside = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
-    content = {key: value for key, value in rows_content.items() if key not in beside}
+    added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
+    content = {key: value for key, value in rows_content.items() if key not in added}
     section = _KINDS[content["kind"]]
-    made_up = {} if section is HubSource else {"path": "."}
-    return section.from_content(content | made_up), rows_content["shard_text_bytes"]
+    placeholder = {} if section is HubSource else {"path": "."}
+    return section.from_content(content | placeholder), rows_content["shard_text_bytes"]
 
 
 def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Sources of a recipe, as it was read, that can't be told apart, in it or in a folder, or that are under a licence
-    of which it keeps no document.
+    """Yield an error for each source with an ambiguous name or a refused licence.
+
+    Names must differ from each other, and from the manifest copies that are stored next to sources' folders.
+
+    Args:
+        recipe: Content of the recipe file, not validated.
     """
     earlier = set[str]()
     refused = set(map(licence_table().match_tag, _texts(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, place = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
-            yield RecipeError((*place, "source"), f"two sources are called {name}", "give each a name of its own")
+            yield RecipeError((*place, "source"), f"two sources have the name {name}", "give each source its own name")
         earlier.add(name)
         if name.endswith(f".{FILE_NAME}"):
-            what = f"a source is called {name}, as is the manifest beside the folder of another"
-            yield RecipeError((*place, "source"), what, "give it another name")
+            what = f"source name {name} is reserved for the manifest copy of another source"
+            yield RecipeError((*place, "source"), what, "choose another name")
         tag = _source_licence(section) if refused else None
         if tag is not None and tag in refused:
-            what = f"source {name} is under {tag}, which {key('refuse_licences')} refuses"
-            yield RecipeError((*place, "license_tag"), what, "leave one of them out")
+            what = f"source {name} has the licence {tag}, which {key('refuse_licences')} refuses"
+            yield RecipeError((*place, "license_tag"), what, "remove one of them")
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """The tag of the licence that all documents of a source are under; None if each says its own, or if it is wrong."""
+    """Return the licence tag of all documents of a source.
+
+    None if documents have their own licences, or if the section is invalid.
+    """
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python(section)
         if isinstance(source, WikipediaSource):
@@ -203,52 +213,57 @@ def _texts(values: object) -> list[str]:
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
-    """Folders, files and columns of a recipe, as it was read, that aren't there, though what is made of the files isn't
-    either.
+    """Yield an error for each missing folder, file or text column of a recipe.
+
+    Sources and evaluation sets that are already listed in the data root are not checked.
+
+    Args:
+        recipe: Content of the recipe file, not validated.
+        root: Data root, which relative paths begin at.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
-    made = root / (Path(normalized).parent if isinstance(normalized, str) else own)
+    artifacts = root / (Path(normalized).parent if isinstance(normalized, str) else own)
     for keys, step, name in (
         (("sources",), "raw", "source"),
         (("decontamination", "evaluation"), "evaluation", "name"),
     ):
         for position, section in sections_at(recipe, *keys):
-            path, is_made = section.get("path"), (made / step / str(section.get(name))).exists()
-            if not isinstance(path, str) or is_made:
+            path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
+            if not isinstance(path, str) or is_listed:
                 continue
             if (root / path).is_dir():
                 yield from _check_files((*keys, position), section, root / path)
             else:
-                yield RecipeError((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
+                yield RecipeError((*keys, position, "path"), f"folder {root / path} not found", "correct `path`")
 
 
 def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
-    """Patterns that match no file, and columns that footers or first rows show not to be there."""
+    """Yield an error for each pattern without a file and for a missing text column."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
-    with contextlib.suppress(InputError, pydantic.ValidationError):  # told by whoever reads them
+    with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
         for position, pattern in enumerate(_texts(patterns)):
             try:
                 files += list_files(folder, [pattern])
             except UsageError as error:
-                yield _file_part((*place, "files", position), error)
+                yield _to_recipe_error((*place, "files", position), error)
         if licences := "".join(_texts([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:
-                fix = "correct `license_files`, or leave it out"
-                yield RecipeError((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
-        # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
+                fix = "correct or remove `license_files`"
+                yield RecipeError((*place, "license_files"), f"no file named {licences} in {folder}", fix)
+        # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.
         known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
         if section.get("kind") == "local" and section.keys() <= known:
             try:
                 check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
             except UsageError as error:
-                yield _file_part((*place, "columns"), error)
+                yield _to_recipe_error((*place, "columns"), error)
 
 
-def _file_part(place: tuple[str | int, ...], error: UsageError) -> RecipeError:
+def _to_recipe_error(place: tuple[str | int, ...], error: UsageError) -> RecipeError:
     what, where, fix = error.args
     return RecipeError(place, f"{where}: {what}", fix)

@@ -8,7 +8,7 @@ from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import logger
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import read_pinned
-from pipeline_assets.corpus.tokens.trained_tokenizer import VocabularyTooLargeError, train_unigram
+from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
 from pipeline_assets.spine.errors import InputError, UsageError, bare
 
 _STEP = 100
@@ -30,8 +30,10 @@ def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -
     try:
         return train_unigram(lines, recipe).model
     except VocabularyTooLargeError as error:
-        pieces = error.most // _STEP * _STEP or error.most
-        logger.info("the train split allows %d pieces, of %d: %d are trained", error.most, recipe.vocab_size, pieces)
+        pieces = error.max_pieces // _STEP * _STEP or error.max_pieces
+        logger.info(
+            "the train split allows %d pieces, of %d: %d are trained", error.max_pieces, recipe.vocab_size, pieces
+        )
         return train_unigram(lines, recipe.model_copy(update={"vocab_size": pieces})).model
 
 

@@ -21,14 +21,13 @@ from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     Converted,
-    Row,
-    RowMap,
     columns_without_values,
     convert_shards,
-    count_found,
+    count_column_values,
     finish_source,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.row_map import Row, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
@@ -75,7 +74,7 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
         "dumps": plan.dumps(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
-    converted = Converted(named, id_deriver(recipe), decisions, words=str)
+    converted = Converted(named, id_deriver(recipe), decisions, reject_formatter=str)
     fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
     content = finish_source(staging, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     provenance = {**content.provenance, **fetched}
@@ -134,18 +133,18 @@ def convert_shard(
         UsageError: Parquet lacks the licence column.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
-    first_row, found_columns = 0, set[str]()
+    first_row, fields = 0, set[str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for local in shard.pieces:
             file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, found=found_columns)
+            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
             if is_lines(file):
                 outcomes = _convert_lines(local, window, first_row, recipe, rows, writer)
             else:
                 outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += local.piece.rows
-        count_found(found_columns, writer)
+        count_column_values(fields, writer)
     return writer.receipt()
 
 

@@ -1,1 +1,1 @@
-"""Tokenizers, pinned by the hash of their file, and the stage that turns Documents into token runs."""
+"""Tokenizers with files pinned by hash, which encode Documents into token runs."""

@@ -1,4 +1,4 @@
-"""Descriptions of tokenizer files for people, each held against the hash that is expected."""
+"""Descriptions of tokenizer files for people, after a check of the file's hash."""
 
 import hashlib
 import json
@@ -12,29 +12,31 @@ from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
 
-CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
+CHECKSUM = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
-def expected_hash(path: Path, given: str = "") -> str:
-    """Return the sha256 that a model file should have: the given one, else that in its `checksum.json`, else none."""
+def expected_hash(path: Path, explicit: str = "") -> str:
+    """Return the explicit sha256, or the one in `checksum.json`, or an empty string."""
     sibling = path.with_name(CHECKSUM)
-    return given or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
+    return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
-    """What a model file is: its pieces by kind, the ids of its control symbols, and how it writes a probe.
+    """Describe a model file: pieces by kind, ids of control symbols, a probe.
 
     Args:
-        expected_sha256: empty for the one that `checksum.json` beside it says, where it is there.
+        path: SentencePiece model.
+        expected_sha256: Hash of the file; empty for the one in `checksum.json` next to it, if that exists.
+
     Raises:
-        UsageError: the expected hash is none; the library is not installed.
-        InputError: missing, another hash, or no such model.
+        UsageError: The expected hash is not a sha256, or the library is not installed.
+        InputError: The file is missing, has another hash, or is not such a model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or found, end_of_document="</s>")
+        raise UsageError("not a sha256", expected_sha256, "give 64 hex digits")
+    actual = hashlib.sha256(path.read_bytes()).hexdigest()
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or actual, end_of_document="</s>")
     model = load_sentencepiece(recipe, path)
     pieces = model.library
     kinds = {"control": pieces.is_control, "unknown": pieces.is_unknown, "byte": pieces.is_byte}
@@ -43,12 +45,12 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
         "family": "sentencepiece",
         "file": path.name,
         "bytes": path.stat().st_size,
-        "sha256": found,
+        "sha256": actual,
         "is_expected": bool(expected_sha256),
         "vocabulary_size": model.vocabulary_size,
         "pieces": {kind: sum(map(is_kind, ids)) for kind, is_kind in kinds.items()},
         "ids": {"unknown": pieces.unk_id(), "begin": pieces.bos_id(), "end": pieces.eos_id(), "pad": pieces.pad_id()},
-        "probe": [pieces.id_to_piece(one) for one in model.encode(["Hello, world: 3.14!"]).ids.tolist()],
+        "probe": [pieces.id_to_piece(piece) for piece in model.encode(["Hello, world: 3.14!"]).ids.tolist()],
     }
 
 
@@ -61,19 +63,20 @@ _PROBE = [
 
 
 def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """What the file is.
+    """Describe a rank file of o200k Harmony: size, hashes, special tokens, a probe.
 
     Raises:
-        UsageError: the expected hash is none.
-        InputError: missing, another hash, not a rank file, not this family's size, or drivers that disagree.
+        UsageError: The expected hash is not a sha256.
+        InputError: The file is missing, has another hash, is not a rank file or has the wrong number of ranks; or
+            gigatoken and tiktoken encode the probe differently.
     """
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits, or nothing for the shipped one's")
+        raise UsageError("not a sha256", expected_sha256, "give 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_harmony.read_ranks(path))
     if ranks != o200k_harmony.RANKS:
         raise InputError(
-            f"it has {ranks:,} ranks, {o200k_harmony.FAMILY} has {o200k_harmony.RANKS:,}",
+            f"the file has {ranks:,} ranks, expected {o200k_harmony.RANKS:,} of {o200k_harmony.FAMILY}",
             path,
             "give o200k_base.tiktoken",
         )

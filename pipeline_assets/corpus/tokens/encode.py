@@ -1,4 +1,4 @@
-"""The stage `encode`: a Document shard → its tokens as one run, and where in it each document lies."""
+"""Stage `encode`, which turns a shard into one token run and a document table."""
 
 import hashlib
 import logging
@@ -29,7 +29,7 @@ BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = 2**64 // 1000
-_SURELY_SAMPLED = 4000  # of so many documents one is spot-checked, at odds of 50 to 1
+_SURELY_SAMPLED = 4000  # at least one of so many documents is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
     [
         ("doc_id", pa.string()),
@@ -47,11 +47,14 @@ Rows = list[tuple[int, DocumentText]]
 
 
 class OracleDisagrees(Exception):
-    """The fast driver's ids of a document differ from the oracle's: nothing that it encoded can be trusted."""
+    """Error for a document that the fast driver and the oracle encode differently.
+
+    Nothing that the fast driver encoded can be trusted.
+    """
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """What is made with a tokenizer; with the oracle, if its fast driver ever disagrees with that: all of it again."""
+    """Call `encode` with a tokenizer, and if it disagrees with its oracle, with that."""
     try:
         return encode(tokenizer)
     except OracleDisagrees as disagreement:
@@ -68,27 +71,36 @@ def encode_shard(
     split: Split | None = None,
     valid_fraction: str = "0",
 ) -> Receipt:
-    """Ids of the shard's documents, each closed by the end of the document.
-
-    Files, in this order: raw int32 ids; what `DocumentTable` reads; rejects: rows that kill their worker, texts that
-    the library doesn't survive, or that give a special id. Counts: `rows` read, `documents`, `tokens` and `bytes` of
-    text encoded, `spot_checked`, `dropped/other_split`, `rejected/<reason>`, `encoded/<loss>` as `Losses` has them.
+    """Encode the documents of a shard; each ends with the end-of-document token.
 
     Args:
-        split: whose documents are encoded, by `split_rule`; None for all.
+        shard: Shard of a corpus.
+        window: Rows of the shard to read.
+        folder: Folder for the output.
+        tokenizer: Tokenizer to encode with.
+        zstd_level: Compression of the rejects.
+        split: Split whose documents are encoded, by `split_rule`; None for all documents.
+        valid_fraction: Fraction of documents in the validation split.
+
+    Returns:
+        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects, which are poison
+        rows, texts that crash the library and texts that give a special id. Counts: `rows` read, `documents`, `tokens`
+        and `bytes` of encoded text, `spot_checked`, `dropped/other_split`, `rejected/<reason>`, and `encoded/<loss>`
+        as in `Losses`.
+
     Raises:
-        InputError: a line that is no Document, or a tokenizer that can't be loaded.
-        OracleDisagrees: see there.
+        InputError: A line is not a Document, or the tokenizer cannot be loaded.
+        OracleDisagrees: The fast driver and the oracle encode a document differently.
     """
     library = load_tokenizer(tokenizer)
-    split_of = split_rule(valid_fraction)
-    encoding = _Encoding(shard.path, library, lambda doc_id: split is None or split_of(doc_id) == split)
+    get_split = split_rule(valid_fraction)
+    encoding = _Encoding(shard.path, library, lambda doc_id: split is None or get_split(doc_id) == split)
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
     with DurableFile(folder.path(tokens_name)) as output:
-        for read, fatal in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            documents, runs = encoding.encode_block(read, fatal)
+        for rows_read, poison_rows in read_documents(shard, window, _decoder, _BLOCK_BYTES):
+            documents, runs = encoding.encode_block(rows_read, poison_rows)
             output.write(runs.ids.data)
             doc_ids += [document.doc_id for _, document in documents]
             license_tags += [document.license_tag for _, document in documents]
@@ -110,27 +122,31 @@ def encode_shard(
 
 
 class _Encoding:
-    """A shard on its way to ids: what was counted and rejected so far."""
+    """Counts and rejects of a shard while it is encoded."""
 
     def __init__(self, path: str, tokenizer: Tokenizer, is_chosen: Callable[[str], bool]) -> None:
         self._path, self._tokenizer, self._is_chosen = path, tokenizer, is_chosen
         self.counts = Counter(dict.fromkeys(("rows", "documents", "tokens", "bytes", "spot_checked"), 0))
         self.rejects: list[Reject] = []
 
-    def encode_block(self, read: Rows, fatal: Sequence[int]) -> tuple[Rows, TokenRuns]:
-        """Of the next block the documents that are encoded, and their ids, each closed by the end of the document."""
-        self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in fatal]
-        documents, runs = self._encoded([*self._encodable(read)])
+    def encode_block(self, rows: Rows, poison_rows: Sequence[int]) -> tuple[Rows, TokenRuns]:
+        """Encode the next block.
+
+        Returns:
+            The documents that are encoded, and their ids, each closed by the end-of-document token.
+        """
+        self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
+        documents, runs = self._encode([*self._encodable(rows)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)
         closed = runs.closed_by(self._tokenizer.end_of_document)
         self.counts.update(
-            rows=len(read) + len(fatal), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
+            rows=len(rows) + len(poison_rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )
         self.counts.update(runs.losses.to_counts())
         return documents, closed
 
-    def _encodable(self, read: Rows) -> Iterator[tuple[int, DocumentText]]:
-        for row, document in read:
+    def _encodable(self, rows: Rows) -> Iterator[tuple[int, DocumentText]]:
+        for row, document in rows:
             if not self._is_chosen(document.doc_id):
                 self.counts[OTHER_SPLIT] += 1
             elif not self._tokenizer.can_encode(document.text):
@@ -140,8 +156,8 @@ class _Encoding:
             else:
                 yield row, document
 
-    def _encoded(self, documents: Rows) -> tuple[Rows, TokenRuns]:
-        """The documents that give no special id, and their ids."""
+    def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
+        """Return the documents without special ids, and their ids; reject the others."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.holds_special(runs.ids):
             return documents, runs
@@ -150,19 +166,19 @@ class _Encoding:
             if not self._tokenizer.holds_special(ids):
                 kept.append((row, document))
                 continue
-            self._hold_against_the_oracle(document.text, ids, row)
+            self._compare_with_oracle(document.text, ids, row)
             detail = "its text gives an id that only a builder may write"
             self.rejects.append(Reject(self._path, row, SPECIAL_TOKENS, detail))
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Holds one document in a thousand, chosen by its id, against the oracle; how many were."""
+        """Compare 0.1 % of documents, chosen by id, with the oracle; return their number."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
         ids = [*runs.each()] if chosen else []
-        return sum(self._hold_against_the_oracle(documents[one][1].text, ids[one], documents[one][0]) for one in chosen)
+        return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
 
-    def _hold_against_the_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
-        """Whether there is an oracle."""
+    def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
+        """Raise if the oracle encodes the text differently; return False without oracle."""
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
             raise OracleDisagrees(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")
@@ -170,19 +186,22 @@ class _Encoding:
 
 
 def is_spot_checked(doc_id: str) -> bool:
-    """Whether a document is among the one in a thousand whose ids are computed twice."""
+    """Check whether a document is one of the 0.1 % that are encoded twice."""
     digest = hashlib.sha256(f"spot-check\0{doc_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < _SPOT_CHECK_BELOW
 
 
 class DocumentTable:
-    """The documents of an encoded shard, mapped: what isn't asked for isn't read.
+    """Table of the documents of an encoded shard, memory-mapped.
+
+    All shapes are (documents,).
 
     Attributes:
-        doc_ids, license_tags: of each document.
-        rows: of the shard, shape (documents,).
-        starts: first token in the run, shape (documents,).
-        tokens: how many, with the end of the document, shape (documents,).
+        doc_ids: Id of each document.
+        license_tags: Licence tag of each document.
+        rows: Row of each document in the shard.
+        starts: Position of each document's first token in the run.
+        tokens: Tokens of each document, with its end-of-document token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -196,11 +215,12 @@ class DocumentTable:
 
 
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
-    """Load what encoding keeps for the life of its process: the tokenizer, its tables, its oracle.
+    """Load the tokenizer, its tables and its oracle for the life of the process.
 
     Args:
-        documents: about how many will be encoded. Of a few, the oracle waits for the first that is held against it.
-        controls: control tokens of their own in the texts.
+        tokenizer: Tokenizer to load.
+        documents: Approximate number of documents to encode. With few, the oracle is loaded only if one is compared.
+        controls: Names of control tokens in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"

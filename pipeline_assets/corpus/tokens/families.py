@@ -1,4 +1,4 @@
-"""Families of tokenizers: o200k Harmony, a `tokenizer.json`, a SentencePiece model."""
+"""Families of tokenizers: o200k Harmony, `tokenizer.json`, SentencePiece models."""
 
 import functools
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.D
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """A tokenizer and where its file lies: None for the one that ships with the program."""
+    """Tokenizer and its file; None for the file that ships with the program."""
 
     recipe: TokenizerRecipe | FileTokenizerRecipe
     file: Path | None = None
@@ -26,23 +26,24 @@ class TokenizerFile:
 
     @property
     def path(self) -> Path:
-        """
+        """Path of the tokenizer file.
+
         Raises:
-            UsageError: none is given, and none ships.
+            UsageError: No file is set, and none ships for this family.
         """
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
-            fix = f"set {key('pack.tokenizer_path')} to it: only that of o200k_harmony ships with this program"
-            raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", bare("pack.tokenizer"), fix)
+            fix = f"set {key('pack.tokenizer_path')}; only the file of o200k_harmony ships with this program"
+            raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", bare("pack.tokenizer"), fix)
         return self.file or VOCABULARY
 
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
-    """The tokenizer, kept for the life of the process.
+    """Load a tokenizer and keep it for the life of the process.
 
     Raises:
-        InputError: the file can't be read, has another hash than the pinned one, or is none of its kind.
-        UsageError: it is not given, it lacks the end of a document, or its library is not installed.
+        InputError: The file cannot be read, differs from its pinned hash, or is not of its family.
+        UsageError: No file is set, it lacks the end-of-document token, or its library is not installed.
     """
     recipe = tokenizer.recipe
     if isinstance(recipe, TokenizerRecipe):

@@ -1,7 +1,7 @@
-"""Tokenizers of a `tokenizer.json`.
+"""Tokenizers from a `tokenizer.json`.
 
-Text is encoded as ordinary text: no template, no truncation, no padding, whatever the file says of them, and special
-tokens by their characters. Where a model gives a special id all the same, `holds_special` tells.
+Text is encoded as ordinary text: the file's template, truncation and padding are not applied, and special tokens are
+encoded by their characters. `holds_special` detects special ids that a model gives nevertheless.
 """
 
 import functools
@@ -22,16 +22,16 @@ from pipeline_assets.spine.install_hints import not_installed
 if TYPE_CHECKING:
     import tokenizers
 
-_HF_FIX = "give the path of a tokenizer.json"
+_FIX = "give the path of a tokenizer.json"
 _MAX_IDS = 2**31
-# Steps of a normaliser or a pre-tokenizer that can remove characters that aren't blank: not one that replaces blanks.
+# Steps of a normaliser or pre-tokenizer that can remove characters other than blanks; one that replaces blanks cannot.
 _REMOVES_TEXT = re.compile(
     r'"(Removed|StripAccents|BertNormalizer|CharDelimiterSplit)"|"Replace", "pattern": (?!\{"String": " "\})'
 )
 
 
 class HfTokenizer(Tokenizer):
-    """Text to ids, in one thread."""
+    """Tokenizer from a `tokenizer.json`, which runs in one thread."""
 
     driver = "tokenizers"
 
@@ -45,11 +45,16 @@ class HfTokenizer(Tokenizer):
         special_ids: Mapping[str, int],
         losses: LossCounter | None,
     ) -> None:
-        """
+        """Wrap a tokenizer of the library.
+
         Args:
-            path: what it was loaded from.
-            special: ids that only a builder may write, among them those of the end and of padding.
-            losses: counts what the file loses of texts; None if it cannot lose any.
+            library: Loaded tokenizer; its truncation, padding and special tokens are switched off.
+            path: File that it was loaded from.
+            end_of_document: Id that closes a document.
+            padding: Id that fills rows.
+            special: Ids that only a builder may write, the end of a document and padding included.
+            special_ids: Ids of special tokens by name.
+            losses: Counter of lost text; None if the tokenizer cannot lose any.
         """
         self.special_ids = special_ids
         self.end_of_document = end_of_document
@@ -64,16 +69,16 @@ class HfTokenizer(Tokenizer):
         self._is_special[list(special)] = True
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text, one by one: a batch would take threads of its own in every worker.
+        """Encode texts one by one, because a batch would start threads in every worker.
 
         Raises:
-            InputError: the library can't encode one by this file, as where the unknown token is not in the vocabulary.
+            InputError: The library cannot encode a text, for instance if the vocabulary lacks the unknown token.
         """
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
             fix = "give a tokenizer.json that has an id for every text"
-            raise InputError(f"it can't encode a text ({error})", self._path, fix) from None
+            raise InputError(f"the tokenizer cannot encode a text ({error})", self._path, fix) from None
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
@@ -84,8 +89,14 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """Errors as `load_tokenizer`; a file that encodes at random, or whose ids are odd, is an InputError too."""
-    data = read_pinned(path, recipe.sha256, _HF_FIX)
+    """Load a `tokenizer.json`.
+
+    Raises:
+        InputError: The file cannot be read, differs from its pinned hash, is not a tokenizer.json, drops merges at
+            random, pads with an unknown id, or has ids with gaps or from 2**31 on.
+        UsageError: The end-of-document token is not a special token, or the library is not installed.
+    """
+    data = read_pinned(path, recipe.sha256, _FIX)
     try:
         import tokenizers
     except ImportError as error:
@@ -93,22 +104,22 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one
-        raise InputError(f"this is no tokenizer.json ({error})", path, _HF_FIX) from None
+        raise InputError(f"not a tokenizer.json ({error})", path, _FIX) from None
     content, vocabulary = json.loads(data), library.get_vocab(with_added_tokens=True)
     added = content.get("added_tokens") or []
-    _refuse_odd_ids(added, vocabulary, path)
+    _check_ids(added, vocabulary, path)
     if content["model"].get("dropout"):
-        raise InputError("it drops merges at random (model.dropout)", path, "give a file without dropout")
+        raise InputError("the tokenizer drops merges at random (model.dropout)", path, "give a file without dropout")
     special = {token["content"]: int(token["id"]) for token in added if token["special"]}
     if recipe.end_of_document not in special:
-        what = f"{recipe.end_of_document!r} is no special token of {path.name}"
+        what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
         raise UsageError(
-            what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
+            what, bare("pack.tokenizer.end_of_document"), f"name the token that ends a document; it has {known}"
         )
     end = special[recipe.end_of_document]
     model = content["model"]
-    unknown = model.get("unk_id")  # what content gives that the vocabulary lacks; -1 where there is none
+    unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing
     unknown = vocabulary.get(model.get("unk_token") or "", -1) if unknown is None else int(unknown)
     never_text, losses = set(special.values()) - {unknown}, _hf_losses(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
@@ -117,37 +128,38 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """The id that the file pads with, None without one. It may be any token: the library pads with 0 where nobody says
-    otherwise.
+    """Return the file's padding id; None if missing.
+
+    The id may be any token, because the library's default is 0.
     """
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
     if padding > largest:
-        what = f"it pads with the id {padding}, and its largest id is {largest}"
+        what = f"padding id is {padding}, the largest id is {largest}"
         raise InputError(
             what, path, "give a file whose `padding.pad_id` is the id of a special token, or without padding"
         )
     return padding
 
 
-def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """After a gap the library gives an added token another id than the file."""
+def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
+    """Raise if ids exceed int32, or if the library's ids differ, as after a gap."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
-                f"{token['content']!r} has the id {token['id']} there, {vocabulary.get(token['content'])} once loaded"
+                f"{token['content']!r} has id {token['id']} in the file, {vocabulary.get(token['content'])} when loaded"
             )
             raise InputError(what, path, "give a file whose ids have no gap")
     if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
-        what = f"its largest id is {max(vocabulary.values(), default=None)}"
-        raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}: tokens are int32")
+        what = f"the largest id is {max(vocabulary.values(), default=None)}"
+        raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}, because tokens are int32")
 
 
 def _hf_losses(
     content: dict[str, Any], library: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown: int
 ) -> LossCounter | None:
-    """What counts the losses of a tokenizer.json; None if it has a token for every byte, and removes no text."""
+    """Return a counter of lost text; None if the tokenizer cannot lose any."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     model, steps = content["model"], json.dumps([content.get("normalizer"), content.get("pre_tokenizer")])

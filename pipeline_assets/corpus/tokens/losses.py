@@ -28,7 +28,7 @@ MaxUnknownFraction = Annotated[
 ]
 _WARNING_FRACTION = Fraction(1, 1000)
 _PREFIX = "encoded/"
-_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # of SentencePiece and Metaspace; of bytes that are no text
+_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # blanks of SentencePiece and Metaspace; bytes that are not UTF-8
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class Losses:
     """Tokens of texts, without ends of documents, and the text missing from them.
 
     Attributes:
-        characters: of the texts, without blanks.
-        lost_characters: characters that no token but an unknown one stands for.
+        tokens: Tokens of the texts.
+        unknown_tokens: Tokens for text without a piece of its own.
+        characters: Characters of the texts, without blanks.
+        lost_characters: Characters that only an unknown token represents, or none.
     """
 
     tokens: int = 0
@@ -104,7 +106,8 @@ class LossLimit:
     The limit changes no byte.
 
     Attributes:
-        fraction: above it, a source blocks artifacts downstream of its tokens.
+        fraction: Share of lost text above which a source blocks artifacts downstream of its tokens.
+        check: Name of the check.
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION
@@ -136,9 +139,9 @@ class LossCounter:
     """Counter of the text that a tokenizer loses.
 
     Attributes:
-        unknown: id for text without a token; -1 for a tokenizer without such an id, which drops that text, or raises.
-        decode: turns ids into text.
-        drops: whether text can vanish without an unknown token: every text is then decoded.
+        unknown: Id of text without a token; -1 for a tokenizer without such an id, which drops that text or raises.
+        decode: Function from ids to text.
+        drops: Text can vanish without an unknown token, so every text is decoded.
     """
 
     unknown: int
@@ -146,7 +149,7 @@ class LossCounter:
     drops: bool = False
 
     def count(self, texts: Iterable[str], runs: Iterable[NDArray[np.int32]]) -> Losses:
-        """Count the losses of texts, of each of which there are the ids."""
+        """Count the losses of texts from their ids, one array per text."""
         losses = NO_LOSSES
         for text, ids in zip(texts, runs, strict=True):
             known = ids[ids != self.unknown]
@@ -161,5 +164,5 @@ class LossCounter:
 
 
 def _count_characters(text: str) -> int:
-    """Count characters without blanks, their marks, and what stands for bytes that are no text."""
+    """Count characters without blanks, marks of blanks, and replacement characters."""
     return len("".join(text.replace(_BLANK_MARK, " ").replace(_NO_TEXT, " ").split()))

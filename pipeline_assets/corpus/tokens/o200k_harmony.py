@@ -1,9 +1,9 @@
-"""o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
+"""Tokenizer o200k Harmony: ranks of o200k_base with Harmony's special tokens.
 
-The vocabulary file ships beside this module and its sha256 is checked at every load; nothing is fetched. Corpus text is
-ordinary text: a literal `<|endoftext|>` in a page is plain characters, and special ids are only ever added by a
-builder. gigatoken encodes; tiktoken, several times slower, is the oracle that a sample of every build is held against,
-and encodes the few texts on which the two are known to differ.
+Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
+load; nothing is downloaded. Corpus text is ordinary text: a literal `<|endoftext|>` in a page is plain characters, and
+only builders add special ids. gigatoken encodes. tiktoken, several times slower, is the oracle with which a sample of
+every build is compared, and it encodes the few texts on which the two are known to differ.
 """
 
 import binascii
@@ -49,11 +49,11 @@ _NAMED = {
     "<|message|>": 200_008,
     "<|call|>": 200_012,
 }
-# As openai-harmony 0.0.8 has them; every id that has no name of its own is reserved.
+# From openai-harmony 0.0.8; every id without a name of its own is reserved.
 SPECIAL_TOKENS: dict[str, int] = _NAMED | {
     f"<|reserved_{number}|>": number for number in range(RANKS, VOCABULARY_SIZE + 1) if number not in _NAMED.values()
 }
-# The split of o200k_base, tiktoken_ext/openai_public.py of tiktoken 0.14.
+# Split pattern of o200k_base, from tiktoken_ext/openai_public.py of tiktoken 0.14.
 SPLIT_PATTERN = "|".join(
     [
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -65,20 +65,20 @@ SPLIT_PATTERN = "|".join(
         r"\s+",
     ]
 )
-# tiktoken's regex engine overflows its stack on 999,999 blanks in a row, a panic that no `except Exception` sees.
-# Only from where a run begins: from each blank of one that is just too short, it would be half a million million steps.
+# tiktoken's regex engine overflows its stack on 999,999 blanks in a row, a panic that no `except Exception` catches.
+# The lookbehind tries only the beginning of a run; otherwise a run that is slightly shorter takes 5e11 steps.
 _LONG_BLANKS = re.compile(r"(?<!\s)\s{999999}")
-# gigatoken 0.10 and tiktoken 0.14 carry different Unicode versions: these code points, inclusive, are letters or marks
-# to one of them alone. Found by encoding every code point in many contexts; a test does it again.
-_CLASSED_APART = (
+# gigatoken 0.10 and tiktoken 0.14 have different Unicode versions: only one of them treats these code points as letters
+# or marks. The ranges come from encoding every code point in many contexts; a test repeats that.
+_DIFFERING_CHARACTERS = (
     "\u088f\u0c5c\u0cdc\u1acf-\u1add\u1ae0-\u1aeb\ua7ce\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U00010959"
     "\U00010ec5-\U00010ec7\U00010efa\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011ddb\U00011de0-\U00011de9"
     "\U00016ea0-\U00016eb8\U00016ebb-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e"
     "\U00018d80-\U00018df2\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6f5\U0001e6fe\U0001e6ff\U0002b73a-\U0002b73f"
     "\U0002cea2-\U0002cead\U000323b0-\U00033479"
 )
-_IS_CLASSED_APART = re.compile(f"[{_CLASSED_APART}]")
-# The first byte of their UTF-8, and what follows it in them. Looking for a byte costs next to nothing, and few texts
+_DIFFERING_CHARACTER = re.compile(f"[{_DIFFERING_CHARACTERS}]")
+# First byte of their UTF-8, and a pattern of the first two bytes. Searching for one byte is almost free, and few texts
 # have one of these; a pattern that begins with one byte skips to it.
 _FIRST_BYTES = {
     b"\xe0": re.compile(b"\xe0[\xa2\xb1\xb3]"),
@@ -86,32 +86,32 @@ _FIRST_BYTES = {
     b"\xea": re.compile(b"\xea\x9f"),
     b"\xf0": re.compile(b"\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"),
 }
-# gigatoken's cache of words only grows, by doubling its table: 64 MiB, 128, 256, old and new in memory meanwhile. Past
-# this, which a table of 128 is, the encoder starts afresh.
+# gigatoken's word cache only grows, by doubling its table (64, 128, 256 MiB), with old and new in memory together.
+# Above this limit, which a table of 128 MiB exceeds, the encoder is replaced by a new one.
 _CACHE_BYTES = 96 << 20
-_UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the process can't see its memory
+_ASSUMED_GROWTH = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
 
 
 class TokenizerRecipe(RecipeSection):
-    """Which tokenizer, pinned: the family names the code, the sha256 the vocabulary file."""
+    """Tokenizer pinned by its family (the code) and its vocabulary file's sha256."""
 
     family: Literal["o200k_harmony"] = "o200k_harmony"
     sha256: str = VOCABULARY_SHA256
 
     def described(self) -> dict[str, object]:
-        """With the path of the file, in the project's folder; it is no part of what is pinned."""
+        """Return the content with the file's path in the project, which is not pinned."""
         return {**self.content(), "path": VOCABULARY.relative_to(VOCABULARY.parents[3]).as_posix()}
 
     @pydantic.field_validator("sha256")
     @classmethod
-    def _is_shipped(cls, sha256: str) -> str:
+    def _check_shipped(cls, sha256: str) -> str:
         if sha256 != VOCABULARY_SHA256:
             raise ValueError(f"the vocabulary that ships with this program has {VOCABULARY_SHA256}")
         return sha256
 
 
 class Encoder(Tokenizer):
-    """Text to ids, in one thread. Load it with `load_encoder`."""
+    """Encoder of o200k Harmony, which runs in one thread; `load_encoder` creates it."""
 
     vocabulary_size = VOCABULARY_SIZE
     end_of_document = padding = END_OF_TEXT
@@ -120,25 +120,25 @@ class Encoder(Tokenizer):
     def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
         self._vocabulary, self._sha256 = vocabulary, sha256
         self.driver = driver
-        self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that it knows
+        self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that each one knows
         self._grown_bytes = 0
 
     def __reduce__(self) -> tuple[Callable[..., "Encoder"], tuple[object, ...]]:
-        """Another process loads its own: what the library holds in memory stays here."""
+        """Pickle the arguments alone, so that another process loads its own encoder."""
         return load_encoder, (self._sha256, self._vocabulary, self.driver)
 
     @property
     def oracle(self) -> "tiktoken.Encoding":
-        """tiktoken's encoding of the same vocabulary."""
+        """Encoding of the same vocabulary by tiktoken."""
         return _oracle(self._vocabulary, self._sha256)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text as ordinary text; each must be encodable (`can_encode`)."""
+        """Encode each text as ordinary text; each must pass `can_encode`."""
         raw = [text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
             return TokenRuns.from_lists([self.oracle_ids(text) for text in texts], text_bytes)
-        apart = [number for number, one in enumerate(raw) if not one.isascii() and _is_classed_apart(one)]
+        differing = [number for number, text in enumerate(raw) if not text.isascii() and _may_split_differently(text)]
         fast, before = self._fast_encoder(), resident_bytes()
         layout = fast.encode_batch(raw, parallel=False).layout
         offsets = np.asarray(layout.offsets.data)
@@ -146,10 +146,10 @@ class Encoder(Tokenizer):
         lengths = np.diff(offsets).astype(np.int32)
         self._count_growth(before, ids.nbytes + lengths.nbytes, text_bytes)
         runs = TokenRuns(ids, lengths, text_bytes)
-        if not apart:
+        if not differing:
             return runs
         each = [*runs.each()]
-        for number in apart:
+        for number in differing:
             each[number] = self.oracle_ids(texts[number])
         return TokenRuns.from_lists(each, text_bytes)
 
@@ -159,31 +159,31 @@ class Encoder(Tokenizer):
         fast, before = self._fast_encoder(*controls), resident_bytes()
         runs = [fast.encode(text).view(np.int32) for text in texts]
         self._count_growth(before, sum(ids.nbytes for ids in runs), sum(map(len, texts)))
-        for number in [number for number, text in enumerate(texts) if _is_classed_apart(text)]:
+        for number in [number for number, text in enumerate(texts) if _may_split_differently(text)]:
             ids = self.oracle.encode(texts[number].decode(), allowed_special=set(controls), disallowed_special=())
             runs[number] = np.array(ids, np.int32)
         return [ControlledIds(ids, np.flatnonzero(ids >= RANKS)) for ids in runs]
 
     def decode(self, ids: NDArray[np.int32]) -> str:
-        """The text of ids; special tokens by their names, bytes that are no UTF-8 as replacement characters."""
+        """Decode ids; special tokens become names, invalid UTF-8 replacement characters."""
         return self.oracle.decode(ids.tolist())
 
     def oracle_ids(self, text: str) -> NDArray[np.int32]:
-        """Ids by tiktoken."""
+        """Encode a text with tiktoken."""
         return np.array(self.oracle.encode_ordinary(text), np.int32)
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """Whether there is an id among them that no text gives."""
-        return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # one below 0 is above all others
+        """Check whether an id is one that no text gives."""
+        return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
-        """False for the texts on which tiktoken panics: so many blanks in a row that its regex engine overflows."""
+        """Check that tiktoken does not panic, as it does on 999,999 blanks in a row."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _fast_encoder(self, *controls: str) -> "gigatoken.Tokenizer":
-        """The fast tokenizer that knows these control tokens; a fresh one when caches have grown too large."""
+        """Return the fast tokenizer with these control tokens; renew it if caches grow."""
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
@@ -191,22 +191,22 @@ class Encoder(Tokenizer):
 
             special = {control: SPECIAL_TOKENS[control] for control in controls}
             fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens=special)
-            fast.encode(b"the first text builds tables that stay")
+            fast.encode(b"the first text builds the tables")
             self._fast[controls] = fast
         return self._fast[controls]
 
-    def _count_growth(self, before: int, made: int, text_bytes: int) -> None:
-        """Counts what one batch added to the cache: the growth of the process meanwhile, without the ids made."""
+    def _count_growth(self, before: int, result_bytes: int, text_bytes: int) -> None:
+        """Count the cache's growth: the process's growth without the result's bytes."""
         after = resident_bytes()
         if not before or not after:
-            self._grown_bytes += _UNSEEN_GROWTH * text_bytes
+            self._grown_bytes += _ASSUMED_GROWTH * text_bytes
         else:
-            self._grown_bytes += max(after - before - made, 0)
+            self._grown_bytes += max(after - before - result_bytes, 0)
 
 
 @functools.lru_cache(maxsize=1)
 def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
-    """Of a file with this hash; all encoders of a process share it."""
+    """Load tiktoken's encoding of a file, which all encoders of a process share."""
     import tiktoken
 
     ranks = read_ranks(vocabulary)
@@ -214,12 +214,12 @@ def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
 
 
 def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> Encoder:
-    """Load the encoder of a vocabulary file, by default this program's, once per process.
+    """Load the encoder of a vocabulary file once per process.
 
-    Where gigatoken is not installed, tiktoken encodes: the same ids, more slowly.
+    If gigatoken is not installed, tiktoken encodes to the same ids, more slowly.
 
     Raises:
-        InputError: the file is missing or has not the pinned hash (names both).
+        InputError: The file is missing or differs from the pinned hash; the message has both hashes.
     """
     return _load_once(sha256, vocabulary or VOCABULARY, driver)
 
@@ -231,41 +231,42 @@ def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> Encoder:
         try:
             import gigatoken  # noqa: F401
         except ImportError as error:
-            logger.warning("gigatoken can't be loaded (%s); tiktoken encodes, to the same ids, more slowly", error)
+            logger.warning("cannot load gigatoken (%s); tiktoken encodes to the same ids, more slowly", error)
             driver = "tiktoken"
     return Encoder(vocabulary, sha256, driver)
 
 
 def check_vocabulary(vocabulary: Path, sha256: str) -> None:
-    """
+    """Check the hash of a vocabulary file.
+
     Raises:
-        InputError: the file is missing or its hash is not the pinned one.
+        InputError: The file is missing or differs from the pinned hash.
     """
     fix = "reinstall the program" if vocabulary == VOCABULARY else "give the path of a .tiktoken file"
     read_pinned(vocabulary, sha256, fix)
 
 
 def read_ranks(vocabulary: Path) -> dict[bytes, int]:
-    """Token bytes → rank, from lines of `<base64> <rank>`.
+    """Read the rank of each token's bytes from lines of `<base64> <rank>`.
 
     Raises:
-        InputError: a line is not of that form, or ranks are not 0, 1, 2, … without a gap.
+        InputError: A line has another form, or ranks are not 0, 1, 2, … without a gap.
     """
-    words = vocabulary.read_bytes().split()
+    fields = vocabulary.read_bytes().split()
     try:
-        ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+        ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
     except ValueError:
         ranks = {}
     if not ranks or list(ranks.values()) != list(range(len(ranks))):
         raise InputError(
-            "it is not lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "give a .tiktoken rank file"
+            "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "give a .tiktoken rank file"
         )
     return ranks
 
 
-def _is_classed_apart(raw: bytes) -> bool:
-    """Whether a text, in UTF-8, holds a code point that the fast tokenizer may split otherwise than tiktoken."""
+def _may_split_differently(raw: bytes) -> bool:
+    """Check a text in UTF-8 for characters that gigatoken may split differently."""
     for first, pair in _FIRST_BYTES.items():
         if first in raw and pair.search(raw):
-            return _IS_CLASSED_APART.search(raw.decode()) is not None
+            return _DIFFERING_CHARACTER.search(raw.decode()) is not None
     return False

@@ -1,4 +1,4 @@
-"""Panics of Rust libraries, which no `except Exception` sees."""
+"""Panics of Rust libraries, which `except Exception` does not catch."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ _STDERR = 2
 
 
 def panics(call: Callable[[], object]) -> bool:
-    """Whether a call into a Rust library panics.
+    """Check whether a call into a Rust library panics.
 
-    The library's panic hook writes its message, and where RUST_BACKTRACE is set a backtrace, to the file descriptor of
-    stderr before Python sees an exception, which is no `Exception`. Nothing in the library turns the hook off, so the
-    descriptor leads nowhere during the call: what another thread of this process writes there meanwhile is lost.
+    A panic reaches Python as an exception that is not an `Exception`. Before that, the library's panic hook writes a
+    message, and with RUST_BACKTRACE a backtrace, to the file descriptor of stderr. The hook cannot be switched off, so
+    the descriptor leads to the null device during the call; what other threads write to stderr in that time is lost.
     """
     with _without_stderr():
         try:
@@ -28,17 +28,17 @@ def panics(call: Callable[[], object]) -> bool:
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
     try:
-        kept = os.dup(_STDERR)
-    except OSError:  # there is none
+        saved = os.dup(_STDERR)
+    except OSError:  # the process has no stderr
         yield
         return
     if sys.stderr is not None:
         sys.stderr.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, _STDERR)
+        os.dup2(null, _STDERR)
         yield
     finally:
-        os.dup2(kept, _STDERR)
-        os.close(nowhere)
-        os.close(kept)
+        os.dup2(saved, _STDERR)
+        os.close(null)
+        os.close(saved)

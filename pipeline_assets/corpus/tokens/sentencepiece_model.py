@@ -1,4 +1,4 @@
-"""Tokenizers of a SentencePiece model, whose control symbols never come out of text."""
+"""Tokenizers from a SentencePiece model, without control symbols in text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ from pipeline_assets.spine.install_hints import not_installed
 if TYPE_CHECKING:
     import sentencepiece
 
-_SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
+_FIX = "give the path of a SentencePiece .model file"
 
 
 class SentencePieceModel(Tokenizer):
-    """Text to ids, in one thread."""
+    """Tokenizer from a SentencePiece model, which runs in one thread."""
 
     driver = "sentencepiece"
 
@@ -29,11 +29,11 @@ class SentencePieceModel(Tokenizer):
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
         self.special_ids: dict[str, int] = {}
         self.library = library
-        has_bytes = any(map(library.is_byte, range(self.vocabulary_size)))  # and so a piece for every text
+        has_bytes = any(map(library.is_byte, range(self.vocabulary_size)))  # so every text has pieces
         self._losses = None if has_bytes else LossCounter(library.unk_id(), library.decode)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text, without those of a begin or an end."""
+        """Encode texts without begin and end tokens."""
         runs = self.library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
@@ -43,22 +43,35 @@ class SentencePieceModel(Tokenizer):
         return str(self.library.decode(ids.tolist()))
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """A symbol that its user defined can close a document too, and that one does come out of text."""
+        """Check for the ids of the end of a document and of padding.
+
+        Text gives such an id if the model's end of a document is a user-defined symbol.
+        """
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
-    """Errors as `load_tokenizer`."""
-    library = parse_sentencepiece(read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX), path)
+    """Load a SentencePiece model.
+
+    Raises:
+        InputError: The file cannot be read, differs from its pinned hash, or is not a SentencePiece model.
+        UsageError: The model lacks the end-of-document piece, or the library is not installed.
+    """
+    library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
-        what = f"{recipe.end_of_document!r} is no piece of {path.name}"
-        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
+        what = f"{recipe.end_of_document!r} is not a piece of {path.name}"
+        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document")
     return SentencePieceModel(library, piece)
 
 
 def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
-    """The model that a file says. Raises InputError where it says none, UsageError without the library."""
+    """Parse the bytes of a model file.
+
+    Raises:
+        InputError: The bytes are not a SentencePiece model.
+        UsageError: The library is not installed.
+    """
     try:
         import sentencepiece
     except ImportError as error:
@@ -70,5 +83,5 @@ def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePiece
     except RuntimeError:
         is_model = False
     if not is_model:
-        raise InputError("this is no SentencePiece model", path, _SENTENCEPIECE_FIX)
+        raise InputError("not a SentencePiece model", path, _FIX)
     return library

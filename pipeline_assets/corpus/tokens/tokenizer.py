@@ -1,4 +1,4 @@
-"""What a tokenizer is, whatever its family: text to TokenRuns, from a file pinned by its sha256."""
+"""Interface of tokenizers, which encode texts with a file pinned by its sha256."""
 
 import hashlib
 import re
@@ -19,7 +19,14 @@ from pipeline_assets.spine.section import RecipeSection
 
 @dataclass(frozen=True)
 class TokenRuns:
-    """Encoded texts: ids (tokens,) int32, lengths (texts,) int32, the texts' UTF-8 bytes, and what the ids lose."""
+    """Ids of several texts, one after another.
+
+    Attributes:
+        ids: Shape (tokens,).
+        lengths: Tokens of each text, shape (texts,).
+        text_bytes: UTF-8 bytes of all texts.
+        losses: Text that the ids do not represent.
+    """
 
     ids: NDArray[np.int32]
     lengths: NDArray[np.int32]
@@ -28,30 +35,34 @@ class TokenRuns:
 
     @classmethod
     def from_lists(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
-        """Runs of ids, an array or a list a text, as one."""
+        """Join runs of ids, one array or list per text."""
         arrays = [np.asarray(run, np.int32) for run in runs]
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
 
     def each(self) -> Iterator[NDArray[np.int32]]:
-        """The ids of each text."""
+        """Yield the ids of each text."""
         ends = np.cumsum(self.lengths, dtype=np.int64)
         for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
             yield self.ids[start:end]
 
     def closed_by(self, end: int) -> "TokenRuns":
-        """The same runs, each followed by the token `end`, which its length then counts."""
+        """Return the runs with the token `end` after each, which its length includes."""
         ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
         return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
-        """Return the same runs, with what they lose of the texts."""
+        """Return the runs with the losses of their texts."""
         return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
 
 
 class ControlledIds(NamedTuple):
-    """The ids of a text with control tokens in it, shape (tokens,), the places of those, shape (controls,), and what is
-    lost of the text.
+    """Ids of a text with control tokens.
+
+    Attributes:
+        ids: Shape (tokens,).
+        controls: Positions of the control tokens in `ids`, shape (controls,).
+        losses: Text that the ids do not represent.
     """
 
     ids: NDArray[np.int32]
@@ -60,14 +71,16 @@ class ControlledIds(NamedTuple):
 
 
 class Tokenizer(ABC):
-    """Text to ids, in one thread. Text is ordinary text: ids that mean something to a model come from builders alone.
+    """Tokenizer that runs in one thread.
+
+    Text is ordinary text: only builders write ids with a special meaning.
 
     Attributes:
-        driver: the library that encodes.
-        vocabulary_size: every id is below it.
-        end_of_document: the id that closes a document.
-        padding: the id that fills up a row; `end_of_document` where there is none of its own that no text gives.
-        special_ids: ids by the names of tokens that no text gives.
+        driver: Library that encodes.
+        vocabulary_size: Upper bound of ids, exclusive.
+        end_of_document: Id that closes a document.
+        padding: Id that fills rows; `end_of_document` if the tokenizer has no padding id that no text gives.
+        special_ids: Ids of the tokens that no text gives, by name.
     """
 
     driver: str
@@ -78,45 +91,46 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text, which must be encodable.
+        """Encode texts; every text must pass `can_encode`.
 
         Raises:
-            InputError: the library can't encode one, because of the tokenizer's file.
+            InputError: The library cannot encode a text with this tokenizer file.
         """
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
-        """Ids of each text. What stands around control tokens is encoded by itself, and must be encodable.
+        """Encode texts with control tokens; each part between them is encoded separately.
 
         Args:
-            texts: in UTF-8.
-            controls: the names, of `special_ids`, that are tokens of their own in the texts.
+            texts: Texts in UTF-8, whose parts must pass `can_encode`.
+            controls: Names of `special_ids` that are control tokens in the texts.
+
         Raises:
-            InputError: see `encode`.
+            InputError: The library cannot encode a text with this tokenizer file.
         """
         by_name = re.compile(f"({'|'.join(map(re.escape, controls))})")
-        found = []
+        encoded = []
         for text in texts:
             parts = by_name.split(text.decode())
             runs = self.encode(parts[::2])
             before = np.cumsum(runs.lengths[:-1], dtype=np.int64)
             ids = np.insert(runs.ids, before, [self.special_ids[control] for control in parts[1::2]])
-            found.append(ControlledIds(ids, before + np.arange(len(before)), runs.losses))
-        return found
+            encoded.append(ControlledIds(ids, before + np.arange(len(before)), runs.losses))
+        return encoded
 
     @abstractmethod
     def decode(self, ids: NDArray[np.int32]) -> str:
-        """A text of ids, for people: that of a part of a character is a replacement character."""
+        """Decode ids for people; a part of a character becomes a replacement character."""
 
     @abstractmethod
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """Whether there is an id among them that only a builder may write."""
+        """Check for an id that only a builder may write."""
 
     def can_encode(self, text: str) -> bool:
-        """Whether the library survives the text."""
+        """Check whether the library can encode the text without a crash."""
         return True
 
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
-        """Ids by a second library, that the first is held against; None where there is none."""
+        """Encode a text with a second library; None if the tokenizer has no second one."""
         return None
 
 
@@ -124,7 +138,7 @@ Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FileTokenizerRecipe(RecipeSection):
-    """Which tokenizer: `sha256` of its file, and the token, or piece, that closes a document."""
+    """Tokenizer pinned by the sha256 of its file, with its end-of-document token."""
 
     family: Literal["hf_tokenizer", "sentencepiece"]
     sha256: Sha256
@@ -132,19 +146,22 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """The bytes of a tokenizer file.
+    """Read a tokenizer file and check its hash.
 
     Args:
-        fix: what to do where there is none.
+        path: Tokenizer file.
+        sha256: Pinned hash.
+        fix: Advice if the file cannot be read.
+
     Raises:
-        InputError: it can't be read, or its hash is not the pinned one (names both).
+        InputError: The file cannot be read or differs from the pinned hash; the message has both hashes.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"the tokenizer file can't be read ({error.strerror})", path, fix) from None
+        raise InputError(f"cannot read the tokenizer file ({error.strerror})", path, fix) from None
     actual = hashlib.sha256(data).hexdigest()
     if actual != sha256:
-        cure = "restore the file, or pin the hash of the one you mean"
-        raise InputError(f"sha256 is {actual}, pinned {sha256}", path, cure)
+        remedy = "restore the file, or pin the hash of the intended file"
+        raise InputError(f"sha256 is {actual}, pinned {sha256}", path, remedy)
     return data

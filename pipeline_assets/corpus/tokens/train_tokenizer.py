@@ -1,4 +1,7 @@
-"""Trains the tokenizer of a mixture: draws its sample, trains on it, and measures what it makes of each corpus."""
+"""Stage `tokenizer`, which trains on a sample of a mixture.
+
+It also measures the trained tokenizer on each corpus.
+"""
 
 import functools
 import hashlib
@@ -23,6 +26,7 @@ from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.corpus.tokens.unigram import MEMORY_PER_BYTE, train_unigram
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -32,9 +36,8 @@ from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
-_UNKNOWN = 0  # the id that the trainer gives what has no piece
-_MEASURED_BYTES = 2_000_000  # of each corpus
-_SAMPLE, _HELD_OUT = "sample", "held_out"
+_UNKNOWN = 0  # the trainer's id for text without a piece
+_MEASURED_BYTES = 2_000_000  # per corpus
 _decoder = msgspec.json.Decoder(DocumentText)
 _encoder = msgspec.json.Encoder()
 logger = logging.getLogger("corpusmill")
@@ -42,8 +45,11 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class Rate:
-    """Of which documents of a corpus the sample is made: ranks below `sample`; figures: those below `held_out`, but for
-    the sample's; ranks are below 2^64.
+    """Limits on the ranks of a corpus' documents, which are below 2**64.
+
+    Attributes:
+        sample: Documents with a rank below this limit are in the sample.
+        held_out: Other documents with a rank below this limit are used for figures.
     """
 
     sample: int
@@ -63,28 +69,36 @@ def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecip
 def draw_shard(
     shard: DocumentShard, window: Window, folder: StagingView, rates: Mapping[str, Rate], seed: str, zstd_level: int
 ) -> Receipt:
-    """Texts of a shard's documents that are drawn, as JSON strings. Files: the sample's; those held out for figures.
+    """Write the texts of a shard's drawn documents as JSON strings.
 
     Args:
-        rates: by the source, which the shard's path begins with.
+        shard: Shard of a corpus.
+        window: Rows of the shard to read.
+        folder: Folder for the output.
+        seed: Seed of the draw.
+        zstd_level: Compression of the output.
+        rates: Limits by source; the shard's path begins with its source.
+
+    Returns:
+        A receipt of two files: texts of the sample, and texts held out for figures.
     """
     rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
-    names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in (_SAMPLE, _HELD_OUT)]
+    names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
     counts = {"rows": 0, "documents": 0, "bytes": 0}
     with (
         JsonlZstWriter(folder.path(names[0]), zstd_level) as sample,
         JsonlZstWriter(folder.path(names[1]), zstd_level) as held_out,
     ):
-        for documents, fatal in read_documents(shard, window, _decoder):
-            counts["rows"] += len(documents) + len(fatal)
-            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
+        for documents, poison_rows in read_documents(shard, window, _decoder):
+            counts["rows"] += len(documents) + len(poison_rows)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             for _, document in documents:
-                place = int.from_bytes(seeded_rank(seed, document.doc_id)[:8], "big")
-                if place < rate.sample:
+                rank = int.from_bytes(seeded_rank(seed, document.doc_id)[:8], "big")
+                if rank < rate.sample:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
                     sample.write_lines(_encoder.encode(document.text) + b"\n", 1)
-                elif place < rate.held_out:
+                elif rank < rate.held_out:
                     held_out.write_lines(_encoder.encode(document.text) + b"\n", 1)
     counts[dropped_key("not_drawn")] = counts["rows"] - counts["documents"] - len(rejects)
     files = [sample.output(names[0]), held_out.output(names[1])]
@@ -92,38 +106,45 @@ def draw_shard(
 
 
 def train_tokenizer(
-    building: StagingDir, corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe, settings: RunSettings
+    staging: StagingDir, corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe, settings: RunSettings
 ) -> BuildResult:
-    """The files that the module names. Memory: about `MEMORY_A_BYTE` times the sample.
+    """Train a tokenizer and write the files that `trained_tokenizer` lists.
+
+    Memory is about `MEMORY_PER_BYTE` times the sample.
 
     Args:
-        corpora: of Documents, by the names that the recipe has shares of.
+        staging: Folder of the build.
+        corpora: Corpora of Documents by their names in the recipe's shares.
+        recipe: Sample and training.
+        settings: Workers, compression and the vocabulary file of o200k.
+
     Raises:
-        RetryableError: this machine has not enough memory for the sample.
-        UsageError, InputError: as `train_unigram`.
+        RetryableError: This machine has too little memory for the sample.
+        UsageError: SentencePiece is not installed, or the vocabulary size does not suit the sample.
+        InputError: The sample has no text, or the trainer fails.
     """
-    shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # a manifest sorts its keys
-    to_draw = [DocumentShard(one.name, f"{one.source}/{one.path}", one.file, one.rows) for one in shards]
+    shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
+    to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
     work = functools.partial(
         draw_shard, rates=_rates(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in to_draw])
-    receipts = list(run_stage("draw", work, to_draw, building, settings))
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in to_draw])
+    receipts = list(run_stage("draw", work, to_draw, staging, settings))
     counts = total_counts(receipts)
-    _refuse_beyond_memory(counts["bytes"], building.target)
-    lines = [line for text in _drawn(building, receipts, 0) for line in text.split("\n")]
+    _check_memory(counts["bytes"], staging.target)
+    lines = [line for text in _drawn(staging, receipts, 0) for line in text.split("\n")]
     seed = int.from_bytes(seeded_rank(recipe.seed)[:4], "big")
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
-    trained = trained_tokenizer.train_unigram(in_order, recipe)
+    trained = train_unigram(in_order, recipe)
     del lines
     sha256, name = hashlib.sha256(trained.model).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
-    files = [building.write(name, trained.model)]
+    files = [staging.write(name, trained.model)]
     file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT)
-    tokenizer = load_tokenizer(TokenizerFile(file, building.path(name)))
+    tokenizer = load_tokenizer(TokenizerFile(file, staging.path(name)))
     by_corpus = {
-        corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(of_corpus)["bytes"]}
-        | measured(tokenizer, _measured_texts(building, of_corpus), settings.vocabulary)
-        for corpus, of_corpus in _by_source(shards, receipts)
+        corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(drawn)["bytes"]}
+        | measure_tokenizer(tokenizer, _measured_texts(staging, drawn), settings.vocabulary)
+        for corpus, drawn in _by_source(shards, receipts)
     }
     figures: dict[str, Any] = {
         "model": name,
@@ -136,32 +157,32 @@ def train_tokenizer(
     }
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
     files += [
-        building.write(name.replace(".model", ".vocab"), _vocabulary(building.path(name))),
-        building.write(CHECKSUM, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
-        building.write(trained_tokenizer.FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
+        staging.write(name.replace(".model", ".vocab"), _vocabulary(staging.path(name))),
+        staging.write(CHECKSUM, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
+        staging.write(trained_tokenizer.FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
     ]
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
-    drawn = {name: one["sample_bytes"] for name, one in by_corpus.items()}
-    told = {"ledger": Ledger.from_counts(counts).to_json(), "drawn_bytes": drawn, "lines": trained.lines}
-    return BuildResult(files, told, decisions)
+    drawn_bytes = {corpus: values["sample_bytes"] for corpus, values in by_corpus.items()}
+    manifest_counts = {"drawn_bytes": drawn_bytes, "lines": trained.lines}
+    return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **manifest_counts}, decisions)
 
 
 def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
     pairs = zip(shards, receipts, strict=True)
-    for source, of_source in itertools.groupby(pairs, key=lambda pair: pair[0].source):
-        yield source, [receipt for _, receipt in of_source]
+    for source, group in itertools.groupby(pairs, key=lambda pair: pair[0].source):
+        yield source, [receipt for _, receipt in group]
 
 
-def _drawn(building: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
+def _drawn(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
     for receipt in receipts:
-        yield from read_structs(building.path(receipt.files[part].path), str)
+        yield from read_structs(staging.path(receipt.files[part].path), str)
 
 
-def _measured_texts(building: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
-    """Texts that the model didn't see; where all of a corpus is in the sample, the first of these."""
+def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
+    """Return unseen texts, or texts of the sample if that contains the whole corpus."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
-    for text in _drawn(building, receipts, part):
+    for text in _drawn(staging, receipts, part):
         texts.append(text)
         size += len(text.encode())
         if size >= _MEASURED_BYTES:
@@ -169,10 +190,11 @@ def _measured_texts(building: StagingDir, receipts: Sequence[Receipt]) -> list[s
     return texts
 
 
-def measured(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
-    """What a tokenizer makes of texts, beside o200k: bytes per token; tokens per word that blanks part (fertility,
-    Rust et al. 2021, arXiv 2012.15613); of its tokens the share that is unknown; of texts the share that its tokens
-    give back to the letter.
+def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
+    """Measure a tokenizer on texts and compare it with o200k.
+
+    The figures are bytes per token, tokens per word between blanks (fertility, Rust et al. 2021, arXiv 2012.15613), the
+    share of unknown tokens, and the share of texts that decoding restores exactly.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
@@ -190,23 +212,26 @@ def measured(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None
     }
 
 
-def _quotient(part: int, of: int) -> str:
-    return f"{part / max(of, 1):.4f}"
+def _quotient(part: int, whole: int) -> str:
+    return f"{part / max(whole, 1):.4f}"
 
 
-def _refuse_beyond_memory(sample_bytes: int, where: object) -> None:
-    needed = trained_tokenizer.MEMORY_A_BYTE * sample_bytes
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _check_memory(sample_bytes: int, where: object) -> None:
+    needed = MEMORY_PER_BYTE * sample_bytes
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     logger.info("training on %s bytes takes about %.1f GiB of memory", f"{sample_bytes:,}", needed / 2**30)
-    if needed > there:
-        what = f"training on {sample_bytes:,} bytes takes about {needed:,} bytes of memory, and there are {there:,}"
-        raise RetryableError(what, where, f"lower {key('tokenizer.sample_bytes')}, or take a larger machine")
+    if needed > available:
+        what = (
+            f"training on {sample_bytes:,} bytes takes about {needed:,} bytes of memory, this machine has {available:,}"
+        )
+        raise RetryableError(what, where, f"lower {key('tokenizer.sample_bytes')}, or use a larger machine")
 
 
 def _vocabulary(model: Path) -> bytes:
-    """A line a piece, in the order of ids, and its score, as the trainer writes such files."""
+    """Return a line per piece with its score, by id, in the trainer's own format."""
     import sentencepiece
 
     library = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = (f"{library.id_to_piece(one)}\t{library.get_score(one):g}\n" for one in range(library.get_piece_size()))
+    ids = range(library.get_piece_size())
+    pieces = (f"{library.id_to_piece(piece)}\t{library.get_score(piece):g}\n" for piece in ids)
     return "".join(pieces).encode()

@@ -145,7 +145,7 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
     path = moved / path.name if below == "data" else path
     path.unlink()
     load_tokenizer.cache_clear()
-    with pytest.raises(InputError, match="the tokenizer file can't be read") as error:
+    with pytest.raises(InputError, match="cannot read the tokenizer file") as error:
         peek(open_rows(packed, SYSTEMS.kinds))
     assert error.value.where == str(path)
 

@@ -169,9 +169,9 @@ def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> No
     with pytest.raises(UsageError) as error:
         StageARecipe.from_file_values(whole, tmp_path / "code.yaml", tmp_path)
 
-    assert error.value.what == f"{tmp_path}: no file in it is called LICENCE"
+    assert error.value.what == f"no file named LICENCE in {tmp_path}"
     assert "sources.0.license_files" in error.value.args[1]
-    assert error.value.fix == "correct `license_files`, or leave it out"
+    assert error.value.fix == "correct or remove `license_files`"
 
 
 def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_pages_in_are_articles_and_titles_alone_which_do_not_count_as_bad(
 def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> None:
     line = refusal(lambda: normalized("wikipedia_en", {"AA/wiki_00": ""}))
 
-    assert ": there is no page in the whole extraction; extract again: wikiextractor finds pages only where" in line
+    assert ": the extraction contains no page; extract again: wikiextractor finds pages only where" in line
 
 
 def sealed(**counts: object) -> Artifact:
@@ -136,4 +136,4 @@ def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: di
 def test_other_sources_have_no_pages() -> None:
     verdict = pages_add_up(sealed(documents=3, ledger={"rejected": {}}))
 
-    assert (verdict.holds, verdict.applies, verdict.because) == (True, False, "it is no Wikipedia extraction")
+    assert (verdict.holds, verdict.applies, verdict.because) == (True, False, "not a Wikipedia extraction")

@@ -13,7 +13,8 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
-from pipeline_assets.corpus.normalize.converted import local_doc_id, write_outcomes
+from pipeline_assets.corpus.normalize.converted import write_outcomes
+from pipeline_assets.corpus.normalize.row_map import local_doc_id
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.staging import StagingView
 

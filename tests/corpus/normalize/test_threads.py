@@ -67,6 +67,6 @@ def test_two_files_are_two_sites(normalized: Normalized, tmp_path: Path) -> None
     files = dict.fromkeys(("a/Posts.xml", "b/Posts.xml"), dump(question(1), answer(2, 1)))
 
     assert refusal(lambda: normalized(SITE, files, files=["*/Posts.xml"]), UsageError) == (
-        f"{tmp_path / 'source'}: 2 files match, and a source is one site: a/Posts.xml, b/Posts.xml; "
-        "write a source for each of them"
+        f"{tmp_path / 'source'}: 2 files match, expected one file of one site: a/Posts.xml, b/Posts.xml; "
+        "write a source for each file"
     )

@@ -145,10 +145,10 @@ def test_another_model_than_the_recorded_one_is_refused(manifest: Path, cache: P
     recorded, found = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "spm.model", other))
 
     assert refusal(lambda: encode(manifest, other, tmp_path / "cache")) == (
-        f"{other}: sha256 is {found}, pinned {recorded}; restore the file, or pin the hash of the one you mean"
+        f"{other}: sha256 is {found}, pinned {recorded}; restore the file, or pin the hash of the intended file"
     )
     (tmp_path / "no.model").write_bytes(b"no model")
-    assert "this is no SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
+    assert "not a SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
 
 
 def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:

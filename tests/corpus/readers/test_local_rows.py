@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
-from pipeline_assets.corpus.normalize.converted import RowMap, local_doc_id
+from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.spine.ledger import Reject
 

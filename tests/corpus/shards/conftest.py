@@ -26,7 +26,7 @@ def texts() -> list[str]:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
     """A SentencePiece model of 400 pieces, trained on them."""
-    from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, train_unigram
+    from pipeline_assets.corpus.tokens.unigram import UnigramRecipe, train_unigram
 
     path = tmp_path_factory.mktemp("model") / "tokenizer.model"
     path.write_bytes(train_unigram(texts, UnigramRecipe(vocab_size=400, character_coverage="1")).model)

@@ -146,7 +146,7 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(shards: Artifact, 
 
     (tmp_path / "moved" / "tokenizer.model").unlink()
     load_tokenizer.cache_clear()
-    with pytest.raises(InputError, match="the tokenizer file can't be read"):
+    with pytest.raises(InputError, match="cannot read the tokenizer file"):
         peek(open_rows(moved, SYSTEMS.kinds))
 
 

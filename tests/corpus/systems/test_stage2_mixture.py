@@ -208,9 +208,9 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda recipe: recipe["tokenizer"].update(vocab_size=5000), "the sample supports"),
+        (lambda recipe: recipe["tokenizer"].update(vocab_size=5000), "for this sample, got 5,000"),
         (lambda recipe: recipe["sources"][1]["columns"].update(text="body"), "column `body` not found"),
-        (lambda recipe: recipe["sources"][0]["filters"].update(length={"min_words": 9999}), "none of its 42 documents"),
+        (lambda recipe: recipe["sources"][0]["filters"].update(length={"min_words": 9999}), "none of the 42 documents"),
         (lambda recipe: recipe["sources"][0].update(revision="0" * 40), "no revision is pinned yet"),
         (lambda recipe: recipe["tokenizer"].update(expected_sha256="ab" * 32), "expected " + "ab" * 32),
     ],

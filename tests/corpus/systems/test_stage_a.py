@@ -125,23 +125,23 @@ def line_of(error: InputError, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("change", "what", "fix", "line"),
     [
-        (twice("notes"), "two sources are called notes", "give each a name of its own", "source: notes"),
+        (twice("notes"), "two sources have the name notes", "give each source its own name", "source: notes"),
         (
             of("notes", source="notes.manifest.json"),
-            "a source is called notes.manifest.json, as is the manifest beside the folder of another",
-            "give it another name",
+            "source name notes.manifest.json is reserved for the manifest copy of another source",
+            "choose another name",
             "source: notes.manifest.json",
         ),
         (
             lambda content: content.update(refuse_licences=["CC0"]),
-            "source notes is under cc0-1.0, which `refuse_licences` refuses",
-            "leave one of them out",
+            "source notes has the licence cc0-1.0, which `refuse_licences` refuses",
+            "remove one of them",
             "license_tag: cc0-1.0",
         ),
         (
             lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
-            "source wikipedia_en is under cc-by-sa-4.0, which `refuse_licences` refuses",
-            "leave one of them out",
+            "source wikipedia_en has the licence cc-by-sa-4.0, which `refuse_licences` refuses",
+            "remove one of them",
             "license_tag: null",
         ),
         *(
@@ -194,13 +194,13 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_
     content = {"sources": [there, gone | {"text_units": "file"}, dict(there)], "pack": pack}
 
     assert refused_lines(tmp_path, content) == [
-        (f"path: {gone['path']}", f"there is no folder {gone['path']}"),
+        (f"path: {gone['path']}", f"folder {gone['path']} not found"),
         (
             "license_tag: nobody-knows",
             "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
         ),
         ("text_units: file", "unknown key `sources.1.text_units`"),
-        ("source: notes", "two sources are called notes"),
+        ("source: notes", "two sources have the name notes"),
         ("seq_len: '8'", "`pack.seq_len` is '8': Input should be a valid integer"),
         ("weights:", "source papers has no weight"),
         ("pepers: '0.5'", "pepers has a weight, and is no source"),
@@ -285,8 +285,7 @@ def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folde
     [error] = refused(lambda: recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder})))
 
     assert error.what == (
-        f"`outputs.normalized_dir` is {folder!r}: it lies below the data root, in stage_a/: "
-        "write stage_a/NAME/normalized"
+        f"`outputs.normalized_dir` is {folder!r}: must be a folder below stage_a/, such as stage_a/NAME/normalized"
     )
 
 
@@ -478,7 +477,7 @@ def test_a_folder_that_is_gone_is_asked_for_only_where_its_files_are_not_hashed_
 
     (tmp_path / "stage_a" / content["name"] / "raw" / "notes").mkdir(parents=True)
 
-    assert (misfit.location, misfit.what) == (("sources", 0, "path"), f"there is no folder {gone['path']}")
+    assert (misfit.location, misfit.what) == (("sources", 0, "path"), f"folder {gone['path']} not found")
     assert not [*StageARecipe.cross_checks(content, tmp_path)] and not [*StageARecipe.cross_checks(content, None)]
 
 

@@ -237,7 +237,7 @@ def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
         encoder = load_encoder(VOCABULARY_SHA256)
 
     assert encoder.driver == "tiktoken"
-    assert "tiktoken encodes, to the same ids, more slowly" in caplog.text
+    assert "tiktoken encodes to the same ids, more slowly" in caplog.text
 
 
 @given(runs=st.lists(st.lists(st.integers(0, 200_000), max_size=4), max_size=6))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.tokens.trained_tokenizer import (
+from pipeline_assets.corpus.tokens.unigram import (
     LINE_BYTES,
     UnigramRecipe,
     VocabularyTooLargeError,
@@ -92,17 +92,25 @@ def test_more_pieces_than_the_sample_supports_says_how_many_it_does(lines: list[
     with pytest.raises(VocabularyTooLargeError) as refused:
         train_unigram(lines, UnigramRecipe(vocab_size=100_000))
 
-    most = refused.value.most
-    told = f"it is 100,000, and the sample supports {most:,} pieces; give more text, or ask for {most:,} or fewer"
-    assert str(refused.value).endswith(told)
-    assert train_unigram(lines, UnigramRecipe(vocab_size=most)).lines == len(lines)
+    pieces = refused.value.max_pieces
+    assert str(refused.value) == (
+        f"tokenizer.vocab_size: must be <= {pieces:,} for this sample, got 100,000; "
+        f"give more text, or lower it to at most {pieces:,}"
+    )
+    assert train_unigram(lines, UnigramRecipe(vocab_size=pieces)).lines == len(lines)
 
 
 def test_fewer_pieces_than_characters_says_how_many_these_are(lines: list[str]) -> None:
     line = refusal(lambda: train_unigram(lines, UnigramRecipe(vocab_size=8)), UsageError)
 
-    assert "it is 8, and the sample's characters alone take" in line
+    assert re.fullmatch(
+        r"tokenizer\.vocab_size: must be > \d+ for the characters of this sample, got 8; "
+        "raise it, or lower `character_coverage`",
+        line,
+    )
 
 
 def test_no_text_is_refused() -> None:
-    assert refusal(lambda: train_unigram(["", " \0 "], SMALL), InputError).startswith("the sample: there is no text")
+    assert refusal(lambda: train_unigram(["", " \0 "], SMALL), InputError).startswith(
+        "the sample: no text to train on; "
+    )

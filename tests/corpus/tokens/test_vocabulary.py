@@ -40,7 +40,7 @@ def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_c
 
     assert str(error.value) == (
         f"{VOCABULARY}: sha256 is {VOCABULARY_SHA256}, pinned {pinned}; "
-        "restore the file, or pin the hash of the one you mean"
+        "restore the file, or pin the hash of the intended file"
     )
 
 
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_named_and_one_that_ships_needs_a_new_inst
     with pytest.raises(InputError) as error:
         load_encoder(VOCABULARY_SHA256, tmp_path / name)
 
-    assert str(error.value) == f"{tmp_path / name}: the tokenizer file can't be read ({why}); {fix}"
+    assert str(error.value) == f"{tmp_path / name}: cannot read the tokenizer file ({why}); {fix}"
 
 
 def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:
@@ -87,7 +87,7 @@ def test_ranks_with_a_gap_or_of_another_form_are_refused(tmp_path: Path, content
         read_ranks(tmp_path / "ranks")
 
     assert str(error.value) == (
-        f"{tmp_path}/ranks: it is not lines of `<base64> <rank>` with ranks 0, 1, 2, …; give a .tiktoken rank file"
+        f"{tmp_path}/ranks: expected lines of `<base64> <rank>` with ranks 0, 1, 2, …; give a .tiktoken rank file"
     )
 
 

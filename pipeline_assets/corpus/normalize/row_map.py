@@ -1,0 +1,112 @@
+"""Map of source columns to the fields of a Document, row by row."""
+
+import datetime
+from typing import Any
+
+from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, parse_moment
+from pipeline_assets.corpus.licences import Licensed
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
+from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
+from pipeline_assets.corpus.snapshot.recipe import HubRows
+from pipeline_assets.spine.ledger import Reject
+
+NO_SUCH_COLUMN = "no such column; there are "  # detail of a row without text, before the names of its columns
+_DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
+_VALUE_TYPES: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATES[:-1], "license": (str,)}
+Row = Document | Reject
+
+
+class RowMap:
+    """Column map of a file, which converts its rows to Documents."""
+
+    def __init__(
+        self,
+        columns: ColumnMap | LicensedColumns,
+        labels: SourceLabels | HubRows,
+        file_name: str,
+        derive_id: DeriveId,
+        licensed: Licensed | None = None,
+        fields_with_values: set[str] | None = None,
+    ) -> None:
+        """Prepare the map.
+
+        Args:
+            columns: Column name or names of each field.
+            labels: Source, domain and default licence.
+            file_name: Name of the file in rejects and in the meta of its Documents.
+            derive_id: Rule for the ids of rows without one.
+            licensed: Licence of rows without a licence of their own; None is the licence of the labels.
+            fields_with_values: Set that receives the fields for which a row has a value.
+        """
+        self._columns = [(field, name) for field, name in columns if name is not None]
+        self._is_licensed = isinstance(columns, LicensedColumns)
+        self._source, self._domain = labels.source, labels.domain
+        self._licensed = licensed or Licensed(labels.license_tag, "recipe")
+        self._file_name, self._derive_id = file_name, derive_id
+        self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
+
+    def document(self, row: dict[str, Any], place: int) -> Document | Reject:
+        """Convert a row of the file; its other columns become the Document's meta."""
+        columns = {field: self._column(row, field, name) for field, name in self._columns}
+        values = {field: column.value for field, column in columns.items() if column is not None}
+        if "text" not in values:
+            detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
+            return Reject(self._file_name, place, "no_text", detail)
+        text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
+        if self._is_licensed and type(doc_id) is int:
+            doc_id = str(doc_id)
+        if fault := self._fault(text, doc_id, created_at):
+            return fault.to_reject(self._file_name, place)
+        if len(self._fields_with_values) < len(self._columns):
+            self._fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
+        for field, column in columns.items():
+            if column is not None and field in ("text", "id"):
+                column.holder.pop(column.key, None)
+        license_tag, evidence = self._licence(columns.get("license"))
+        return Document(
+            text=text,
+            source=self._source,
+            domain=self._domain,
+            doc_id=doc_id or self._derive_id(text),
+            license_tag=license_tag,
+            created_at=parse_moment(created_at),
+            meta=Meta.from_mapping(self._file_name, place, row, evidence),
+        )
+
+    def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
+        """Return the reason why these values make no Document; None if they do."""
+        if text is None:
+            return Fault("no_text", "null")
+        if not isinstance(text, str):
+            return Fault("wrong_type", f"text is {type(text).__name__}")
+        if doc_id is not None and not isinstance(doc_id, str):
+            return Fault("wrong_type", f"id is {type(doc_id).__name__}")
+        if not text:
+            return Fault("empty_text")
+        if self._is_licensed and not isinstance(created_at, _DATES):
+            return Fault("wrong_type", f"created_at is {type(created_at).__name__}")
+        return None
+
+    def _column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
+        """Return a field's column in a row, the first of several with a valid type."""
+        if isinstance(name, str):
+            return find_column(row, name)
+        types = _VALUE_TYPES[field]
+        columns = (find_column(row, alternative) for alternative in name)
+        return next((column for column in columns if column is not None and isinstance(column.value, types)), None)
+
+    def _licence(self, column: Column | None) -> tuple[str, str]:
+        """Return the licence tag of a row and the evidence for it."""
+        if column is None or column.value is None or column.value == "":
+            return self._licensed.tag, self._licensed.evidence
+        tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
+        return tag, f"row: {column.name}"
+
+
+def local_doc_id(source: str, text: str) -> str:
+    """Derive the id of a local text from its source and text.
+
+    `derived_doc_id` with `local` as dataset, the source's name as config and no split. The file name is not used: a
+    file that is renamed, split or compressed keeps its ids.
+    """
+    return derived_doc_id("local", source, "", text)

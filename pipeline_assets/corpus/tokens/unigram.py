@@ -1,0 +1,177 @@
+"""Training of a SentencePiece unigram model.
+
+Equal lines give an equal model, without loss of lines. The trainer's own sampling cannot be seeded, its pieces depend
+on the number of threads, and a model file contains the path of its input. So it samples nothing, runs in one thread,
+and reads and writes memory. It would silently skip long lines, and lines with NUL or with U+2585, its sign for unknown
+text. So `fit_lines` cuts long lines, and cuts the others around these characters.
+"""
+
+import io
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pydantic
+
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.section import Option, RecipeSection, Share
+
+LINE_BYTES = 4192  # longer lines are skipped by the trainer
+MEMORY_PER_BYTE = 30  # of text, at the trainer's peak: 22 were measured, 30 were reported for large samples
+_UNREADABLE = re.compile("[\0\u2585]")
+_TOO_LARGE = re.compile(r"Vocabulary size too high .* a value <= (\d+)")
+_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+
+
+class UnigramRecipe(RecipeSection):
+    """Training of a unigram model; every key changes bytes.
+
+    The model is from Kudo 2018, "Subword Regularization".
+
+    Attributes:
+        vocab_size: Number of pieces, including those for unknown, begin and end.
+        character_coverage: Share of the sample's characters that get a piece; the others are unknown.
+        byte_fallback: Write text without a piece as bytes, which take 256 pieces; otherwise it is unknown.
+        normalization: Normalisation before text is cut into pieces: `nmt_nfkc`, SentencePiece's default, turns line
+            feeds and tabs into blanks and applies NFKC to the rest; `identity` changes nothing.
+        keeps_blanks: Keep runs of blanks and blanks at the ends; otherwise each run becomes one blank.
+    """
+
+    vocab_size: Annotated[int, Option("Number of pieces, including unknown, begin and end.")] = pydantic.Field(
+        32_000, ge=8, lt=1 << 31
+    )
+    character_coverage: Share = "0.9995"
+    byte_fallback: bool = False
+    normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
+    keeps_blanks: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Trained model.
+
+    Attributes:
+        model: Content of the model file.
+        lines: Lines that the trainer read.
+        cut: Lines that cutting added.
+        text_bytes: UTF-8 bytes of the lines that the trainer read.
+    """
+
+    model: bytes
+    lines: int
+    cut: int
+    text_bytes: int
+
+
+class VocabularyTooLargeError(UsageError):
+    """Vocabulary size above `max_pieces`, which the sample supports."""
+
+    max_pieces = 0
+
+
+def check_trainer() -> None:
+    """Check that SentencePiece is installed.
+
+    Raises:
+        UsageError: SentencePiece is not installed.
+    """
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError as error:
+        raise not_installed(error, "tokenizers") from None
+
+
+def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
+    """Train a model on lines; memory is about `MEMORY_PER_BYTE` times the text.
+
+    Args:
+        lines: Lines without line feeds; blank lines are skipped.
+        recipe: Vocabulary size and normalisation.
+
+    Raises:
+        UsageError: SentencePiece is not installed, or the vocabulary is too small for the text's characters.
+        VocabularyTooLargeError: The text does not support so many pieces.
+        InputError: The lines have no text, or the trainer fails.
+    """
+    check_trainer()
+    import sentencepiece
+
+    counts = {"uncut": 0, "lines": 0, "bytes": 0}
+
+    def counted() -> Iterator[str]:
+        for line in lines:
+            pieces = list(fit_lines(line, recipe.keeps_blanks))
+            counts["uncut"] += bool(pieces)
+            counts["lines"] += len(pieces)
+            counts["bytes"] += sum(len(piece.encode()) for piece in pieces)
+            yield from pieces
+
+    read = counted()
+    first = next(read, None)
+    if first is None:
+        raise InputError("no text to train on", "the sample", "give sources with text")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=itertools.chain([first], read),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=recipe.vocab_size,
+            character_coverage=float(recipe.character_coverage),
+            byte_fallback=recipe.byte_fallback,
+            normalization_rule_name=recipe.normalization,
+            remove_extra_whitespaces=not recipe.keeps_blanks,
+            allow_whitespace_only_pieces=recipe.keeps_blanks,
+            max_sentence_length=LINE_BYTES,
+            num_threads=1,
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _training_error(str(error), recipe.vocab_size) from None
+    return Trained(model.getvalue(), counts["lines"], counts["lines"] - counts["uncut"], counts["bytes"])
+
+
+def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
+    """Split a line into lines of at most `LINE_BYTES` without unreadable characters.
+
+    A long line is cut at the last blank within the limit, otherwise between characters. Blank lines are dropped.
+
+    Args:
+        line: Line of text.
+        keeps_blanks: Keep blanks at the beginning of the line.
+    """
+    for part in _UNREADABLE.split(line.replace("\n", " ")):
+        data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
+        while data:
+            stop = len(data)
+            if stop > LINE_BYTES:
+                stop = data.rfind(b" ", 0, LINE_BYTES + 1)
+                if stop <= 0:
+                    stop = LINE_BYTES
+                    while data[stop] & 0xC0 == 0x80:  # a continuation byte, 10xxxxxx: go back to its character's start
+                        stop -= 1
+            piece = data[:stop].decode().rstrip() if keeps_blanks else data[:stop].decode().strip()
+            if piece.strip():
+                yield piece
+            data = data[stop:].lstrip()
+
+
+def _training_error(message: str, vocab_size: int) -> InputError:
+    where = bare("tokenizer.vocab_size")
+    if match := _TOO_LARGE.search(message):
+        maximum = int(match[1])
+        fix = f"give more text, or lower it to at most {maximum:,}"
+        error = VocabularyTooLargeError(f"must be <= {maximum:,} for this sample, got {vocab_size:,}", where, fix)
+        error.max_pieces = maximum
+        return error
+    if match := _TOO_SMALL.search(message):
+        minimum = int(match[1])
+        what = f"must be > {minimum:,} for the characters of this sample, got {vocab_size:,}"
+        return UsageError(what, where, "raise it, or lower `character_coverage`")
+    what = f"SentencePiece cannot train on this text ({' '.join(message.split())[:200]})"
+    return InputError(what, "the sample", "give other text")
