@@ -1,1 +1,1 @@
-"""Training-data systems as Dagster assets; the kernels beneath them are in `pipeline_assets.corpus`."""
+"""Training-data systems as Dagster assets, built from kernels in `corpus`."""

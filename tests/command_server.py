@@ -74,10 +74,10 @@ def _import_all() -> None:
     """What commands import when they run, but the hub's client, which reads its address then."""
     import importlib
 
-    import pipeline_assets.cli
+    from pipeline_assets.commands.catalog import COMMANDS
 
     for name in (
-        *(f"pipeline_assets.{module}" for module in pipeline_assets.cli.COMMANDS),
+        *(f"pipeline_assets.{module}" for module in COMMANDS),
         "pyarrow.compute",
         "pyarrow.parquet",
         "pipeline_assets.corpus.dedup.dedup_corpus",

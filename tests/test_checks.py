@@ -134,7 +134,7 @@ def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: 
             "`corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`; "
             "it stays, and nothing is made of it until that passes"
         )
-        assert "to go on" not in result.stderr
+        assert "to continue" not in result.stderr
     assert (deduplicated / "manifest.json").is_file()
     assert not (deduplicated.parents[1] / "report").exists()
 

@@ -1,5 +1,7 @@
 """The commands as a user types them, and what they answer."""
 
+import importlib
+import inspect
 import json
 import os
 import shutil
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill, RecipeIn, Typed, only_line
 
-from pipeline_assets.cli import _GROUPS, COMMANDS
+from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -19,7 +21,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 PROJECT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("words", ["", *_GROUPS, *(words for module in COMMANDS.values() for words in module)])
+@pytest.mark.parametrize("words", ["", *GROUPS, *(words for module in COMMANDS.values() for words in module)])
 def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, words: str) -> None:
     result = corpusmill(*words.split(), "--help")
 
@@ -55,7 +57,8 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
         (
             "> /dev/full",
             1,
-            "corpusmill: standard output: it can't be written (No space left on device); send it to another place\n",
+            "corpusmill: standard output: cannot be written (No space left on device); "
+            "redirect it to another file or program\n",
         ),
     ],
 )
@@ -249,3 +252,12 @@ def test_the_shell_completes_commands_options_and_recipes(
     result = corpusmill(env={**words, "CORPUSMILL_DATA": str(built_notes)})
 
     assert set(result.stdout.split()) == completed, result.stderr
+
+
+@pytest.mark.parametrize("module", [module for module in COMMANDS if not module.startswith("demo.")])
+def test_the_help_of_a_command_starts_with_the_summary_of_its_function(module: str) -> None:
+    for words, summary in COMMANDS[module].items():
+        function = getattr(importlib.import_module(f"pipeline_assets.{module}"), words.split()[-1].replace("-", "_"))
+
+        assert inspect.cleandoc(function.__doc__).startswith(f"{summary}\n\n")
+        assert len(summary) <= 70

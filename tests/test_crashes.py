@@ -223,6 +223,6 @@ def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
     assert workers
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto go on: corpusmill {words} --data {running_demo}\n")
-    assert said.count("to go on: ") == 1
+    assert said.endswith(f"stopped\nto continue: corpusmill {words} --data {running_demo}\n")
+    assert said.count("to continue: ") == 1
     assert leftover_processes(workers) == []

@@ -92,7 +92,7 @@ def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None
 
 def test_evaluation_files_are_verified_with_the_rest(typed: dict[str, Typed]) -> None:
     assert "intact  stage_a/evaluation      all/quiz" in typed["verify"].stdout
-    assert "source files: of 3 files read, 3 are here" in typed["verify"].stdout
+    assert "source files: 3 of 3 input files unchanged" in typed["verify"].stdout
 
 
 def test_what_was_decontaminated_with_other_files_does_not_give_way(
@@ -117,7 +117,7 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way(
             "set quiz has no column `query`; its first row has id, question, choices; set `columns.text`",
         ),
         ({"min_item_words": 20}, "wrong.yaml: `min_item_words` is 20, and `ngram_words` 13"),
-        ({"given": "report/mixed"}, "this is a stage_a/report; give a stage_a/normalized or stage_a/filtered or"),
+        ({"given": "report/mixed"}, "expected a stage_a/normalized or stage_a/filtered or"),
     ],
 )
 def test_what_cannot_be_exits_with_2_and_one_line(wrong: Wrong, work: Path, asked: dict[str, str], line: str) -> None:

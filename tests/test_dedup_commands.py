@@ -65,7 +65,7 @@ def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
     (work / "out" / "stage_a" / "deduplicated" / "all").rename(work / "elsewhere")
     without = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
     (work / "elsewhere").rename(work / "out" / "stage_a" / "deduplicated" / "all")
-    assert "kept  note-5  (seen before, in the store all; its corpus is not below out)" in without
+    assert "kept  note-5  (seen before, in the store all; its corpus is not in out)" in without
 
     [kept] = [line for line in shown if "seen before" in line]
     assert re.match(
@@ -99,7 +99,7 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
 
     assert re.fullmatch(r"kept  note-3  \(notes, /\S*/notes\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[1]), lines[1]
     assert re.fullmatch(r"near duplicate  copy-3  \(pages, /\S*/pages\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[3])
-    assert lines[4] == "  similarity 0.9730, 97.3% of its shingles are in the one that stays"
+    assert lines[4] == "  similarity 0.9730, 97.3% of its shingles are in the kept one"
     assert lines[5] == "  … 34 equal words … w334 w335 w336 w337 w338 w339 {+end+}"
 
 
@@ -143,7 +143,7 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
     explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
 
     assert unknown.returncode == 1
-    assert "no deduplicated corpus below out has a document 'nowhere'" in unknown.stderr
+    assert "document 'nowhere' not found in the deduplicated corpora of out" in unknown.stderr
     assert [member["doc_id"] for member in shown[0]["gone"]] == ["copy-3"]
     assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
@@ -162,13 +162,13 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
             ("--max-removed", "7"),
             "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct the options",
         ),
-        (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
-        (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: it is given twice; give it once"),
+        (("--input", "out/stage_a/normalized/notes"), "two inputs have the name notes"),
+        (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: the input is repeated; give it once"),
         (
             ("--seen", STORE, "--bands", "14"),
             "the store has bands 28, rows 4; this run has bands 14, rows 8; use the store's values, or",
         ),
-        (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: it is given twice; give it once"),
+        (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: the input is repeated; give it once"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(

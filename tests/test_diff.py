@@ -39,7 +39,7 @@ def test_an_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_roo
     assert result.stdout.splitlines() == [
         f"A  {demo_root / V1}  {digest}",
         f"B  {root / V1}  {digest}",
-        "identical: their manifests say so, no file was read (`corpusmill verify` reads)",
+        "identical according to their manifests; no file was read (`corpusmill verify` reads them)",
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
     assert lines[5] == "counts"  # files and row groups are the same
     assert any(line.split() == ["rows", "read", "1,050", "1,050"] for line in lines)
     assert any(line.startswith("  0 documents only in B") for line in lines)
-    assert lines[-1] == "  0 documents in both, but with another text"
+    assert lines[-1] == "  0 documents in both, with different texts"
     assert [one["part"] for one in of_sets["documents"]] == ["train", "valid"]
 
 
@@ -131,8 +131,8 @@ def test_documents_whose_licence_changed_are_told_though_their_text_is_the_same(
         "0 documents only in A",
         "0 documents only in B",
         "40 documents in both: note-0, note-1, note-2, note-3, note-4, …",
-        "0 documents in both, but with another text",
-        f"13 documents in both, of the same text, but another source, domain, licence or date: {own}, …",
+        "0 documents in both, with different texts",
+        f"13 documents in both, with the same text, but another source, domain, licence or date: {own}, …",
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_source_whose_files_changed_is_followed_from_its_documents_to_its_file
         "1 document only in A: note-39",
         "1 document only in B: note-new",
         "39 documents in both: note-0, note-1, note-2, note-3, note-4, …",
-        "1 document in both, but with another text: note-20",
+        "1 document in both, with different texts: note-20",
     ]
     changed, added = lines_between(files, "files read")
     assert changed.startswith("1.jsonl: sha256:") and "none" not in changed

@@ -157,7 +157,7 @@ def test_a_name_that_is_not_utf8_is_one_line(corpusmill: Corpusmill, root: Path)
 
         for result in (typed_in_it, named, from_outside):
             assert result.returncode == 2
-            assert only_line(result) == f"{root}\\udcff: this name isn't UTF-8; rename it, or type another"
+            assert only_line(result) == f"{root}\\udcff: the name is not UTF-8; rename the file or folder"
 
 
 def test_a_file_whose_name_is_not_utf8_is_named_all_the_same(corpusmill: Corpusmill, root: Path) -> None:

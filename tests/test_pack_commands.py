@@ -98,7 +98,7 @@ def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: 
 
 def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typed]) -> None:
     traced = dict(line.split(maxsplit=1) for line in typed[-2].stdout.splitlines() if not line.startswith(" "))
-    shown = re.findall(r"^(?:notes|pages) (\S+), tokens .* of it\n\n(.*)$", typed[-1].stdout, re.MULTILINE)
+    shown = re.findall(r"^(?:notes|pages) (\S+), tokens .* of the document\n\n(.*)$", typed[-1].stdout, re.MULTILINE)
 
     path, row = traced["source"].rsplit("#", 1)
     assert traced["token"].startswith("123: id ")
@@ -119,10 +119,10 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
             "set `tokenizer_path`; only",
         ),
         (("--num-seqs", "40"), "--num-seqs: 40 rows need 960 tokens of notes, which has "),
-        (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
-        (("--input", "out/stage_a/filtered/notes"), "deduplicated, and it is not the only corpus given"),
+        (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: the input is repeated"),
+        (("--input", "out/stage_a/filtered/notes"), "deduplicated must be the only input, got 2"),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
-        (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
+        (("--out-dir", "out/stage_a/deduplicated/all/in"), "the folder is inside the sealed artifact"),
         (("--out-dir", "/proc/packed"), "/proc: nothing can be made there; give another folder"),
         (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
     ],

@@ -28,7 +28,7 @@ def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh
     rest = sum(path.stat().st_size - 65_536 for path in files)
     assert (result.returncode, result.stderr) == (0, "")
     assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
-    assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB: listing and footers, which stay in the cache"
+    assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB to the cache: listing and footers"
     assert sent < rest + len(files) * 65_536
     assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
         ["missing", line] for line in folders(fresh)
@@ -39,8 +39,8 @@ def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh
     )
     assert exact in lines
     assert "244,500 tokens (`megatron.token_budget`)" in lines
-    assert lines[-3:-1] == ["in all", "to fetch: 169,043 bytes"]
-    assert lines[-1].startswith(f"{fresh}: 1.1 MB as far as it is known, ")
+    assert lines[-3:-1] == ["total", "to fetch: 169,043 bytes"]
+    assert lines[-1].startswith(f"{fresh}: 1.1 MB needed by known figures, ")
 
 
 def folders(root: Path) -> list[str]:

@@ -14,7 +14,7 @@ import yaml
 from answers import Corpusmill, blocks_of, commands_of
 
 from pipeline_assets.build.pins.model_pin import ScoringSection
-from pipeline_assets.cli import _GROUPS, COMMANDS
+from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
@@ -67,11 +67,11 @@ def test_the_commands_for_real_data_run_on_a_hub(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files_and_every_command_in_prose_exists(page: Path) -> None:
-    text, groups = page.read_text(encoding="utf-8"), "|".join(_GROUPS)
+    text, groups = page.read_text(encoding="utf-8"), "|".join(GROUPS)
     spoken = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", text)
 
     assert [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not (page.parent / link).exists()] == []
-    assert set(spoken) <= {*_GROUPS, *(words for module in COMMANDS.values() for words in module)}
+    assert set(spoken) <= {*GROUPS, *(words for module in COMMANDS.values() for words in module)}
 
 
 def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> None:

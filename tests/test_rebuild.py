@@ -59,7 +59,7 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, root: Path) -> None:
     assert result.stdout.splitlines() == [
         f"identical   {V1}/valid",
         f"  {digest_of(root / V1 / 'valid')}",
-        "  4 files rebuilt as the manifest says; those sealed are intact",
+        "  4 files rebuilt, equal to the manifest; the sealed files are intact",
     ]
 
 
@@ -80,11 +80,11 @@ def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpu
     assert result.returncode == 1
     assert lines[0] == f"DIFFERENT   {train}"
     assert lines[1] == f"sealed   {digest_of(train)}"
-    assert lines[3] == "tokens.bin: other content"
+    assert lines[3] == "tokens.bin: different content"
     assert f"gigatoken: 0.1 → {libraries['gigatoken']}" in lines
-    assert lines[-2:] == [f"kept in {kept}", f"to look closer: corpusmill diff {train} {kept}"]
+    assert lines[-2:] == [f"kept in {kept}", f"for details: corpusmill diff {train} {kept}"]
     explained = corpusmill(*shlex.split(lines[-1].partition("corpusmill ")[2]))
-    assert "1 document in both, but with another text" in explained.stdout
+    assert "1 document in both, with different texts" in explained.stdout
 
 
 def test_a_damaged_sealed_file_is_the_wrong_one_and_what_is_told_mends_it(
@@ -105,7 +105,7 @@ def test_a_damaged_sealed_file_is_the_wrong_one_and_what_is_told_mends_it(
         "identical",
     ]
     assert " documents.parquet: the sealed file is damaged: sha256 is " in found.stdout
-    told = f"to mend it: remove {valid}, and run its recipe again\n"
+    told = f"to repair it: remove {valid}, and run its recipe again\n"
     assert told in found.stdout
     assert told in verified.stdout
     assert mended.returncode == 0, mended.stderr
@@ -123,7 +123,7 @@ def test_sources_below_the_data_root_move_with_it(corpusmill: Corpusmill, notes_
 
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert rebuilt.stdout.count("identical   ") == 2
-    assert "source files: of 2 files read, 2 are here" in verified.stdout
+    assert "source files: 2 of 2 input files unchanged" in verified.stdout
 
 
 def test_a_source_elsewhere_that_moved_is_one_line_and_a_link_is_enough(
@@ -144,7 +144,7 @@ def test_a_source_elsewhere_that_moved_is_one_line_and_a_link_is_enough(
     assert refused.stderr.splitlines()[-2:] == [
         f"corpusmill: {sources}: the source folder no longer exists; "
         "restore it, create a link to its new path, or correct the source's path",
-        f"to go on: corpusmill rebuild {normalized}",
+        f"to continue: corpusmill rebuild {normalized}",
     ]
     assert rebuilt.returncode == 0, rebuilt.stderr
 
@@ -173,7 +173,7 @@ def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
 
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto go on: corpusmill {shlex.join(words)}\n")
+    assert said.endswith(f"stopped\nto continue: corpusmill {shlex.join(words)}\n")
     assert went_on.returncode == 0, went_on.stderr
     assert "shards were finished before" in went_on.stderr
     assert rebuilds_of(root) == []

@@ -126,7 +126,7 @@ def test_filter_writes_a_text_a_line_which_is_read_back_as_the_same_documents(
     assert len(lines) == 40 and all(100 <= len(line) <= 5000 for line in lines)
     assert not any("Dieser Text" in line for line in lines)
     [hint] = [line for line in done.stdout.splitlines() if "text_unit" in line]
-    assert hint.strip() == "a recipe reads it by {kind: local, files: [web.txt], text_unit: line}"
+    assert hint.strip() == "to read it in a recipe: {kind: local, files: [web.txt], text_unit: line}"
 
     section = yaml.safe_load(hint.partition(" by ")[2])
     section |= {"source": "web", "path": str(tmp_path), "domain": "web", "license_tag": "odc-by"}
@@ -193,7 +193,7 @@ def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(
     assert content["verified_at_utc"] and content["differences"] == []
     rows = sum(len(np.load(path)) for path in (root / "stage2/small/shards/web").glob("shard_*.npy"))
     assert content["corpora"]["web"]["sequences"] == rows
-    assert told.with_suffix(".md").read_text().startswith("Read again on ")
+    assert told.with_suffix(".md").read_text().startswith("Verified on ")
 
     web, pages, code = (root / "stage2/small/shards" / name for name in ("web", "pages", "code"))
     flip(web / "shard_00000.npy")

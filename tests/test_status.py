@@ -42,7 +42,7 @@ def test_a_root_without_anything_names_recipes_and_what_is_missing_of_one_withou
     assert (result.returncode, result.stderr) == (0, "")
     shipped = sorted(path.stem for path in PROJECT_RECIPES.glob("*.yaml"))
     assert result.stdout == (
-        f"of no recipe anything is here yet: {', '.join(shipped)}; `corpusmill status NAME` names what is missing\n"
+        f"nothing is built yet of any recipe: {', '.join(shipped)}; `corpusmill status NAME` lists missing artifacts\n"
     )
     assert (told["recipes"], told["untouched"]) == ([], shipped)
     [recipe] = json.loads(of_one.stdout)["recipes"]
@@ -81,7 +81,7 @@ def test_a_file_that_is_gone_is_damage_and_named(corpusmill: Corpusmill, root: P
 
     assert result.returncode == 1
     mend = f"corpusmill run healing_text_v1 --replace --data {root}"
-    assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to mend it: {mend}\n" in result.stdout
+    assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to repair it: {mend}\n" in result.stdout
     assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
     assert "  stale    megatron/healing_text_v1 " in result.stdout
 
@@ -100,7 +100,7 @@ def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_a
     mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
-    [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to mend it: {command}")]
+    [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to repair it: {command}")]
     assert line.startswith(f"    {manifest}: this is no manifest: ")
     assert mended.returncode == 0, mended.stderr
     assert corpusmill("status", "--data", root).returncode == 0
@@ -120,9 +120,9 @@ def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(corpus
     lines = result.stdout.splitlines()
     assert result.returncode == 1
     assert lines[1].startswith(f"  interrupted  corpora/fineweb_edu/{snapshot.name}")
-    assert lines[2].startswith("    left ")
+    assert lines[2].startswith("    stopped ")
     assert lines[2].endswith(
-        f" s ago; finished: 2 shards of convert; to go on: corpusmill run healing_text_v1 --data {root}"
+        f" s ago; finished: 2 shards of convert; to continue: corpusmill run healing_text_v1 --data {root}"
     )
 
 
@@ -145,7 +145,7 @@ def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(corpusmill: 
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 0
-    assert "\n    a crash left .valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
+    assert "\n    a crash left .valid.old.1 next to it, which is not needed: remove it\n" in result.stdout
 
 
 def test_a_build_at_work_names_its_builder(corpusmill: Corpusmill, root: Path) -> None:
@@ -170,7 +170,7 @@ def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(corpusmill: Corpusm
     [other] = json.loads(told.stdout)["unasked"]
     assert shown.returncode == told.returncode == 0
     assert other["folder"] == str(root / "selections" / "forgotten")
-    assert shown.stdout.splitlines()[-3] == "no recipe asks for these"
+    assert shown.stdout.splitlines()[-3] == "requested by no recipe"
     assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
     assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
 
@@ -183,7 +183,7 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
     assert result.returncode == 1
     assert result.stdout.splitlines()[:2] == [
         f"broken  {root}/recipes/broken.yaml",
-        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of {', '.join(SYSTEMS.pages)}",
+        f"  cannot be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of {', '.join(SYSTEMS.pages)}",
     ]
     assert result.stdout.count("\n  current ") == 5
 
@@ -201,5 +201,5 @@ def test_looking_changes_nothing_not_even_after_a_crash(corpusmill: Corpusmill, 
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 1
-    assert "all shards are finished, its seal was cut short" in result.stdout
+    assert "all shards are finished, the seal was interrupted" in result.stdout
     assert everything() == before

@@ -10,7 +10,7 @@ from pipeline_assets.commands.terminal import aligned, log_to_stderr, print_line
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.progress import Progress
 
-PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to go on: corpusmill run notes"]
+PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to continue: corpusmill run notes"]
 
 
 class Terminal(io.StringIO):

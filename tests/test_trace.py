@@ -58,7 +58,7 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, demo_root: P
 
     lines = corpusmill("trace", train, "--token", last).stdout.splitlines()
 
-    assert lines[0].startswith(f"token     {last:,}: id 199999, the end of text that closes the document, after byte ")
+    assert lines[0].startswith(f"token     {last:,}: id 199999, end-of-text token of the document, after byte ")
     assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
     assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
     assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}:data/")
@@ -78,7 +78,7 @@ def test_a_peek_shows_the_sequence_and_cuts_what_is_long(corpusmill: Corpusmill,
     assert whole["text"].endswith("<|endoftext|>")
     assert whole["tokens"] == lengths[longest]
     assert long.stdout.splitlines()[0] == (
-        f"row {longest:,}: {whole['doc_id']}, {lengths[longest]:,} tokens from {whole['first_token']:,} on"
+        f"row {longest:,}: {whole['doc_id']}, {lengths[longest]:,} tokens from {whole['first_token']:,}"
     )
     assert long.stdout.endswith(f"\n… {len(whole['text']) - 2000:,} more characters; --json gives all\n")
 
@@ -95,7 +95,9 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     environment = corpusmill("trace", train, "--token", 5, env={"CORPUSMILL_DATA": str(tmp_path)})
 
     digest = json.loads((train / "manifest.json").read_text())["identity"]["inputs"][0]["digest"]
-    assert refused(without, 2) == (f"{moved}: it lies in no data root; say with --data where its upstream lies")
+    assert refused(without, 2) == (
+        f"{moved}: the folder is in no data root; give the data root of its inputs with --data"
+    )
     assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (
         f"{tmp_path}: no artifact with digest {digest} is below "
@@ -113,14 +115,14 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
             "trace: nothing to trace; "
             "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
         ),
-        ([train], f"{train}: nothing to trace; give exactly one of --token, --doc-id, --row"),
+        ([train], f"{train}: expected one of --token, --doc-id and --row, got 0; give exactly one of them"),
         (
             [train, "--token", 1, "--row", 0],
-            f"{train}: several things to trace; give exactly one of --token, --doc-id, --row",
+            f"{train}: expected one of --token, --doc-id and --row, got 2; give exactly one of them",
         ),
         (
             [train, "--source", "x"],
-            "--source: a source row is looked up in the data root; give it alone or with --data",
+            "--source: excludes FOLDER, --token, --doc-id and --row; give it alone or with --data",
         ),
         (
             ["--source", f"a.jsonl:{'9' * 5000}"],
@@ -134,5 +136,5 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
     for words, line in cases:
         assert refused(corpusmill("trace", *words), 2) == line
     assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
-        f"{train}: two places to look at; give --row or --token"
+        f"{train}: --row excludes --token; give one of them"
     )

@@ -129,7 +129,7 @@ def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill,
     assert lines[-2] == "licence   cc-by-sa-2.5 (date: 2011-03-04)"
     assert back[1:3] == [
         f"corpus    {step(stage_a_root, 'normalized', site)}",
-        f"document  {thread}, of which it is an answer",
+        f"document  {thread}, which contains it as an answer",
     ]
 
 

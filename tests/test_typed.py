@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill, Typed
 
-from pipeline_assets.cli import _GROUPS, COMMANDS, app, expand_group, repeat_option
+from pipeline_assets.cli import app, expand_group, repeat_option
+from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.provenance import Stopwatch
 
@@ -81,7 +82,7 @@ def test_the_lines_of_a_corpus_work_as_typed(folder: Path) -> None:
     ],
 )
 def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None:
-    assert expand_group(typed.split(), _GROUPS, NAMES) == full.split()
+    assert expand_group(typed.split(), GROUPS, NAMES) == full.split()
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: 
         ["intact", "healing/healing_text_manifest"],
         ["intact", "healing/fineweb_edu_snapshot"],
     ]
-    assert lines[5].startswith("hub cache: of 8 files read, 4 are here whole, 4 in part (")
-    assert lines[5].endswith(" bytes, all hashed); not here: 0 files")
-    assert lines[6].startswith("intact: 16 of 16 files are as they were sealed, ")
+    assert lines[5].startswith("hub cache: 4 of 8 input files complete, 4 in part (")
+    assert lines[5].endswith(" bytes, all hashed), 0 missing")
+    assert lines[6].startswith("intact: 16 of 16 files match their manifests, ")
     assert lines[7] == json.loads((demo_root / SET / "manifest.json").read_text())["digest"]
 
 
@@ -59,9 +59,11 @@ def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
     without = corpusmill("verify", moved, "--upstream")
     given = corpusmill("verify", moved, "--upstream", "--data", demo_root)
 
-    assert refused(without, 2) == f"{moved}: it lies in no data root; say with --data where its upstream lies"
+    assert (
+        refused(without, 2) == f"{moved}: the folder is in no data root; give the data root of its inputs with --data"
+    )
     assert given.returncode == 0
-    assert "intact: 12 of 12 files are as they were sealed, " in given.stdout
+    assert "intact: 12 of 12 files match their manifests, " in given.stdout
 
 
 def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(
@@ -102,8 +104,8 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     areas = "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text"
     assert lines[0].endswith(f", which is not below {areas} of {root}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
-    assert lines[-2].startswith("INCOMPLETE: 8 of 8 files are as they were sealed, ")
-    assert lines[-2].endswith("; 1 upstream artifacts are missing, and what they were made from")
+    assert lines[-2].startswith("INCOMPLETE: 8 of 8 files match their manifests, ")
+    assert lines[-2].endswith("; 1 upstream artifacts are missing, with their inputs")
 
 
 def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -
     assert again.stdout == result.stdout != other.stdout
     [left_out] = [line for line in lines if line.startswith("not read: ")]
     [unread, in_all] = re.findall(r"(\d+) of (\d+) files of the artifacts, ", left_out)[0]
-    assert f"): {int(in_all) - int(unread)} of {in_all} files are as they were sealed, " in lines[-2]
+    assert f"): {int(in_all) - int(unread)} of {in_all} files match their manifests, " in lines[-2]
     assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; --json lists them$", left_out)
     assert lines[-2].startswith("intact of a sample (")
     assert not any(line.startswith("intact:") for line in lines)
@@ -139,7 +141,7 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
 
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == (
-        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --sample 60% --seed 'in spring'\n"
+        f"stopped\nto continue: corpusmill verify {demo_root / SET} --upstream --sample 60% --seed 'in spring'\n"
     )
 
 
@@ -157,23 +159,26 @@ def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
     result = corpusmill("verify", stage_a_root / "stage_a" / "mixed" / "report" / "mixed", "--upstream")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert line_of(result, "hub cache: ").startswith("of 2 files read, 2 are here whole, 0 in part (")
+    assert line_of(result, "hub cache: ").startswith("2 of 2 input files complete, 0 in part (")
     # The posts of both made sites are the same bytes, so that their raw sources are one artifact.
     words = line_of(result, "source files: ")
-    assert words.startswith("of 6 files read, 6 are here (")
-    assert words.endswith(" bytes, all hashed), 0 changed; not here: 0 files")
-    assert "intact: 54 of 54 files are as they were sealed, " in result.stdout
+    assert words.startswith("6 of 6 input files unchanged (")
+    assert words.endswith(" bytes, all hashed), 0 changed, 0 missing")
+    assert "intact: 54 of 54 files match their manifests, " in result.stdout
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Path.exists, "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files"),
+        (Path.exists, "2 of 2 input files unchanged ({size:,} bytes, all hashed), 0 changed, 0 missing"),
         (
             lambda folder: (folder / "1.jsonl").touch(),
-            "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files",
+            "2 of 2 input files unchanged ({size:,} bytes, all hashed), 0 changed, 0 missing",
         ),
-        (shutil.rmtree, "0 are here (0 bytes, all hashed), 0 changed; not here: 2 files, {folder} is gone"),
+        (
+            shutil.rmtree,
+            "0 of 2 input files unchanged (0 bytes, all hashed), 0 changed, 2 missing; folder not found: {folder}",
+        ),
     ],
     ids=["as they were", "touched", "gone"],
 )
@@ -187,8 +192,8 @@ def test_source_files_that_are_as_they_were_or_gone_are_told_and_no_failure(
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
     assert result.returncode == 0 and "hub cache" not in result.stdout
-    assert line_of(result, "source files: ") == f"of 2 files read, {words.format(size=size, folder=folder)}"
-    assert "\nintact: 13 of 13 files are as they were sealed, " in result.stdout
+    assert line_of(result, "source files: ") == words.format(size=size, folder=folder)
+    assert "\nintact: 13 of 13 files match their manifests, " in result.stdout
     assert "source files" not in corpusmill("verify", notes_root / FILTERED).stdout
 
 
@@ -221,8 +226,8 @@ def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intac
     assert lines[0].startswith(f"{path}: {words.format(sha256=sha256, size=size, grown=size + 1)}")
     assert lines[0].endswith(f"; {CHANGED_FIX}")
     assert [line.split()[0] for line in lines[1:4]] == ["intact"] * 3
-    assert line_of(result, "source files: ").endswith(" bytes, all hashed), 1 changed; not here: 0 files")
-    assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files are as they were sealed, ")
+    assert line_of(result, "source files: ").endswith(" bytes, all hashed), 1 changed, 0 missing")
+    assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files match their manifests, ")
     assert (found["sources"]["listed"], found["sources"]["changed"]) == (2, [str(path)])
     assert (str(path.with_name("0.jsonl")), "as_sealed") in [
         (file["path"], file["state"]) for file in found["sources"]["files"]
@@ -238,7 +243,7 @@ def test_damage_and_what_is_missing_count_for_more_than_a_changed_source(
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
     assert result.returncode == 1
-    assert "\nDAMAGED: 12 of 13 files are as they were sealed, " in result.stdout
+    assert "\nDAMAGED: 12 of 13 files match their manifests, " in result.stdout
 
 
 @pytest.mark.slow
@@ -266,4 +271,4 @@ def test_a_local_file_that_is_named_like_one_of_a_hub_is_looked_for_in_its_folde
 
     assert result.returncode == 0
     assert "hub cache" not in result.stdout
-    assert line_of(result, "source files: ").startswith("of 2 files read, 2 are here (")
+    assert line_of(result, "source files: ").startswith("2 of 2 input files unchanged (")

@@ -13,7 +13,7 @@ import pytest
 from answers import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
-from pipeline_assets.cli import REMOVED
+from pipeline_assets.commands.catalog import REMOVED
 from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
@@ -56,37 +56,41 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rebuild empty", 2, NOT_SEALED),
         ("trace none --token 1", 2, NO_FOLDER),
         ("trace empty --token 1 --data empty", 2, NOT_SEALED),
-        ("trace --source table.parquet#0 --data none", 2, NO_FOLDER),
+        ("trace --source table.parquet#0 --data none", 2, "folder not found"),
         ("trace --source table.parquet#0 --data empty", 1, "no source below empty lists this file"),
         ("peek none --row 0", 2, NO_FOLDER),
         ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
         ("plan none", 2, NO_RECIPE),
         ("status none --data empty", 2, NO_RECIPE),
-        ("status --data none", 2, NO_FOLDER),
-        ("manifests export --data empty --to out", 2, "no manifest was built here"),
-        ("tokenizer check none", 2, "there is no such file"),
+        ("status --data none", 2, "folder not found"),
+        ("manifests export --data empty --to out", 2, "no manifests found"),
+        ("tokenizer check none", 2, "file not found"),
         ("pin any/thing", 1, "cannot be reached"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "cannot be reached"),
         (
             "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",
             2,
-            "both --dump-date and",
+            "--dump-date excludes --license",
         ),
         ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
-        ("stage-a why id --data none", 2, NO_FOLDER),
+        ("stage-a why id --data none", 2, "folder not found"),
         ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
-        ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "it has no section `pack`"),
-        ("stage-a pack --manifest input.yaml --out-dir out", 2, "it has `input` beside `pack`; give it as --input"),
+        ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "section `pack` not found"),
+        (
+            "stage-a pack --manifest input.yaml --out-dir out",
+            2,
+            "expected only the section `pack`, got `input` too; give it as --input",
+        ),
         (
             "stage-a pack --manifest beside.yaml --out-dir out",
             2,
-            "`num_seqs` beside `pack`; move it into `pack`, or re",
+            "only the section `pack`, got `num_seqs` too; move it into `pack`, or re",
         ),
-        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "nothing to pack is given; give --input, or a recipe"),
+        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "no corpus to pack; give --input, or a recipe"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
-        ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "there is no column `text`"),
-        ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "its last line"),
+        ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "column `text` not found"),
+        ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "the last line, line 2"),
     ],
 )
 def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status: int, said: str) -> None:
@@ -105,44 +109,47 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "run x --wrokers 2",
             "run: no such option: --wrokers (Possible options: --workers); see corpusmill run --help",
         ),
-        ("run x --workers -1", "--workers: it is '-1'; give 0 or more"),
+        ("run x --workers -1", "--workers: must be at least 0, got '-1'; see corpusmill run --help"),
         ("run mine --cost-limit", "command line: option '--cost-limit' requires an argument; see corpusmill --help"),
-        ("run --cost-limit --launcher modal", "--cost-limit: it is '--launcher'; give a number"),
-        ("--log-every often run x", "--log-every: it is 'often'; give a whole number"),
-        ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
+        (
+            "run --cost-limit --launcher modal",
+            "--cost-limit: must be a number, got '--launcher'; see corpusmill run --help",
+        ),
+        ("--log-every often run x", "--log-every: must be an integer, got 'often'; see corpusmill --help"),
+        ("ui --port 70000", "--port: must be at most 65535, got '70000'; see corpusmill ui --help"),
         ("verify x --sample 5", "--sample: '5' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
-        ("verify x --seed spring", "--seed: a seed alone draws nothing; give --sample too"),
+        ("verify x --seed spring", "--seed: needs --sample; give --sample too"),
         (
             "demo --only heeling",
-            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
-            "'parallel-text'",
+            "--only: 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
+            "'parallel-text'; see corpusmill demo --help",
         ),
-        ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
-        ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
+        ("stage-a why ''", "DOC_ID: must not be empty; give the id of a document: `trace` and `peek` show ids"),
+        ("status --data README.md", "README.md: expected a folder, got a file; give the data root with --data"),
         (
             "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",
             "manifests/recipes/healing_text_v1.yaml: `system` is 'healing'; give a recipe of stage_a",
         ),
         (
             "recipes --schema x",
-            "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2, parallel_text",
+            "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'; name a system",
         ),
         ("pin fineweb-edu", "fineweb-edu: not a dataset name; write owner/name, such as HuggingFaceFW/fineweb-edu"),
         ("pin a/b/c --model", "a/b/c: not a model name; write owner/name, such as unsloth/gpt-oss-120b"),
         (
             "pin gpt2 --model --recipe healing_text_v1",
-            "--recipe: no recipe is pinned to a model; leave it out, and write there what is printed",
+            "--recipe: cannot be combined with --model; omit it, and write the commit to the recipe",
         ),
         (
             "run healing_text_v1 --partition test --data {here}/none",
-            "healing_text_v1: there is no partition 'test'; give one of train, valid",
+            "healing_text_v1: no partition 'test'; give one of train, valid",
         ),
         ("verify {here}/none", "{here}/none: there is no such folder; give the folder of a finished artifact"),
         (
             "verify {here}/empty",
             "{here}/empty: nothing is sealed here (no manifest.json); give the folder of a finished artifact",
         ),
-        ("ui --data {here}/none", "{here}/none: there is no such folder; give the data root of a build with --data"),
+        ("ui --data {here}/none", "{here}/none: folder not found; give the data root of a build with --data"),
         (
             "hub serve {here}/none",
             "{here}/none: there is no such folder; give a folder with datasets/<owner>/<name>/… inside",
@@ -190,7 +197,7 @@ def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(
 
     assert result.returncode == 1
     assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept the terms on ")
-    assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ")
+    assert result.stderr.splitlines()[-1].startswith("to continue: corpusmill run ")
 
 
 def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, recipe_in: RecipeIn, root: Path) -> None:
@@ -228,16 +235,20 @@ def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Excep
     with pytest.raises(type(error)) as raised, resume_hint("corpusmill run notes"):
         raise error
 
-    assert getattr(raised.value, "__notes__", []) == ["to go on: corpusmill run notes"] * is_told
+    assert getattr(raised.value, "__notes__", []) == ["to continue: corpusmill run notes"] * is_told
 
 
 @pytest.mark.parametrize(
-    ("words", "fix"), [("run x", "set a whole number of 0 or more"), ("smoke", "give a whole number")]
+    ("words", "message"),
+    [
+        ("run x", "it is 'few'; set a whole number of 0 or more"),
+        ("smoke", "must be an integer, got 'few'; see corpusmill smoke --help"),
+    ],
 )
-def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, words: str, fix: str) -> None:
+def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, words: str, message: str) -> None:
     result = corpusmill(*words.split(), env={"CORPUSMILL_WORKERS": "few"})
 
-    assert (result.returncode, result.stderr) == (2, f"corpusmill: CORPUSMILL_WORKERS: it is 'few'; {fix}\n")
+    assert (result.returncode, result.stderr) == (2, f"corpusmill: CORPUSMILL_WORKERS: {message}\n")
 
 
 def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> None:

@@ -1,1 +1,1 @@
-"""The commands of `corpusmill`, a file a group. `pipeline_assets.cli` puts them together."""
+"""The commands of `corpusmill`, assembled by `pipeline_assets.cli`."""

@@ -1,4 +1,4 @@
-"""init, recipes, pin, tokenizer, manifests: what builds are made from, and what of them is kept in git."""
+"""The commands `init`, `recipes`, `pin`, `tokenizer check` and `manifests export`."""
 
 import json
 from collections import Counter
@@ -26,102 +26,113 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 # {name}: text of {folders} → Documents of one schema → without duplicates → packed rows of tokens, and a report.
-# Everything here but `path` changes bytes. Keys that aren't here have defaults: corpusmill recipes --schema stage_a.
+# Every key here except `path` changes bytes. Keys that are not here have defaults: corpusmill recipes --schema stage_a.
 system: stage_a
 name: {name}
-# refuse_licences: [proprietary]  # tags of which no document is kept
+# refuse_licences: [proprietary]  # documents with these tags are dropped
 
 sources:
 """
 _TAIL = """
-dedup: {}  # exact and near duplicates over all sources, the first one stays; leave it out to keep every document
+dedup: {}  # exact and near duplicates over all sources; the first one is kept; omit it to keep every document
 
-# What trainers have been asked, to be kept out of the corpus:
+# Evaluation sets whose items are kept out of the corpus:
 # decontamination:
-#   evaluation: [{name: mmlu, path: /where/it/lies, files: ["*.jsonl"], columns: {text: [question]}}]
+#   evaluation: [{name: mmlu, path: /path/to/folder, files: ["*.jsonl"], columns: {text: [question]}}]
 
-pack:  # every document once; `weights` by source and `num_seqs` rows ask for a mixture
+pack:  # every document once; set `weights` by source and `num_seqs` rows for a mixture
   seq_len: 2048
 """
-_FILTERS = "# filters: {length: {min_words: 20}}  # which documents are kept, and what is changed in them"
-_REJECTS = '# max_reject_fraction: "0.01"  # more bad rows than this stop the build; if unsaid, 0.001'
+_FILTERS = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
+_REJECTS = '# max_reject_fraction: "0.01"  # a larger share of rejected rows stops the build; default 0.001'
 
 
 def pin(
     dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
-    model: Annotated[bool, typer.Option("--model", help="It is a model; its commit is printed.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; default: the recipe's, or main.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Write the commit into this recipe.")] = None,
-    tries: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Tries of a call to the hub.")] = 6,
+    model: Annotated[bool, typer.Option("--model", help="Print the commit of a model, not a dataset.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: the recipe's, or main.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe to write the commit to.")] = None,
+    tries: Annotated[
+        int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Maximum tries per call to the hub.")
+    ] = 6,
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1"""
+    """Print a dataset's commit; with --recipe, write it there.
+
+    Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
+    """
     from pipeline_assets.build.files import is_commit, pin_recipe, revision_in
 
     log_to_stderr()
     if model and recipe is not None:
-        raise UsageError("no recipe is pinned to a model", "--recipe", "leave it out, and write there what is printed")
+        raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset, SYSTEMS)
-    asked = revision or (before if before and not is_commit(before) else "main")
+    revision = revision or (before if before and not is_commit(before) else "main")
     hub = HubFiles(data / "hub_cache", tries=tries)
-    commit = (hub.for_models() if model else hub).resolve(dataset, asked)
+    commit = (hub.for_models() if model else hub).resolve(dataset, revision)
     if path is not None:
         pin_recipe(path, dataset, commit, SYSTEMS)
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
-        moved = f"{before or 'no revision'} → {commit}"
-        echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
+        change = f"{before or 'no revision'} → {commit}"
+        echo(f"{recipe}: {change if before != commit else 'already at this commit'}", err=True)
 
 
 def export(
-    to: Annotated[Path, typer.Option(help="Folder in git.")] = Path("manifests"),
+    to: Annotated[Path, typer.Option(help="Output folder, tracked in git.")] = Path("manifests"),
     data: Root = Path("data"),
 ) -> None:
-    """Example: corpusmill manifests export"""
+    """Copy the manifests of built artifacts, for commit.
+
+    Example: corpusmill manifests export
+    """
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
-        raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
+        raise UsageError("no manifests found", data / "manifests", "run a recipe first")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        written = MANIFEST_FILE.read_raw(source)
-        manifest = Manifest.from_bytes(written, source)
-        durable.write_durably(to / source.name, written)
+        content = MANIFEST_FILE.read_raw(source)
+        manifest = Manifest.from_bytes(content, source)
+        durable.write_durably(to / source.name, content)
         echo(f"{to / source.name}  {manifest.digest}")
     for inventory in sorted((data / "stage2").glob("*/inventory/inventory.json")):
         _export_mixture(inventory, to / "stage2", data)
 
 
 def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
-    of_recipe = inventory.parents[1]
-    version = to / of_recipe.name
-    recipe = recipe_path(of_recipe.name, data)
+    mixture = inventory.parents[1]
+    version = to / mixture.name
+    recipe = recipe_path(mixture.name, data)
     targets = SYSTEMS.read_recipe(recipe).targets()
     if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(data) for target in targets):
-        echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
+        echo(f"skipped {mixture.name}: its recipe changed after the build", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
-    figures = sorted((of_recipe / "mixtures").glob("*.json"))
+    figures = sorted((mixture / "mixtures").glob("*.json"))
     for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
-        name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name
+        name = source.name.removeprefix(f"{mixture.name}_") if source in figures else source.name
         durable.write_durably(version / name, source.read_bytes())
     echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
 
 
 def check(
-    path: Annotated[Path, typer.Argument(help="A .tiktoken vocabulary file, or a SentencePiece .model.")],
+    path: Annotated[Path, typer.Argument(help="Tokenizer file: .tiktoken or SentencePiece .model.")],
     expected_sha256: Annotated[
-        str, typer.Option(help="The pinned hash; default: that of the shipped file, of a .model in its checksum.json.")
+        str, typer.Option(help="Pinned sha256. Default: the shipped file's, or checksum.json.")
     ] = "",
-    metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
+    metadata_json: Annotated[Path | None, typer.Option(help="Output file for the description (JSON).")] = None,
 ) -> None:
-    """Example: corpusmill tokenizer check o200k_base.tiktoken"""
+    """Check a tokenizer file against its pinned hash.
+
+    Example: corpusmill tokenizer check o200k_base.tiktoken
+    """
     from pipeline_assets.corpus.tokens.describe import describe_sentencepiece, describe_tokenizer, expected_hash
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file():
-        raise UsageError("there is no such file", path, "give a .tiktoken or .model file")
+        raise UsageError("file not found", path, "give a .tiktoken or .model file")
     is_model = path.suffix == ".model"
     expected = expected_hash(path, expected_sha256) if is_model else expected_sha256 or VOCABULARY_SHA256
     refusal: InputError | None = None
@@ -142,27 +153,31 @@ def check(
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="Of the recipe, and of what is made.")],
+    name: Annotated[str, typer.Argument(help="Name of the recipe and its artifacts.")],
     input: Inputs,
     data: Root = Path("data"),
 ) -> None:
-    """Example: corpusmill init notes --input ~/notes --input ~/papers"""
+    """Inspect files and write a recipe for them.
+
+    Example: corpusmill init notes --input ~/notes --input ~/papers
+    """
     from pipeline_assets.corpus.normalize.drafts import draft_sources
 
     if not name or slugify(name) != name:
-        raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {slugify(name) or 'notes'}")
+        what = f"the recipe's name must be lower case without blanks, got {name!r}"
+        raise UsageError(what, "init", f"write {slugify(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
     if path.exists():
-        raise UsageError("a recipe of that name is there", path, "edit it, or choose another name")
+        raise UsageError("the recipe exists", path, "edit it, or choose another name")
     drafts: list[Draft] = []
-    for one in dict.fromkeys(input):
-        folder, patterns = folder_and_patterns([one], "**/*")
+    for pattern in dict.fromkeys(input):
+        folder, patterns = folder_and_patterns([pattern], "**/*")
         sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
         drafts += sections
         for ending, files in not_read.items():
             echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
     text = (
-        _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} places")
+        _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} folders")
         + "\n".join(_sections(drafts))
         + _TAIL
     )
@@ -181,46 +196,48 @@ def init(
 
 def recipes(
     data: Root = Path("data"),
-    schema: Annotated[str | None, typer.Option(help="Print the JSON Schema of a system's recipes: stage_a.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Print a system's JSON Schema, such as stage_a.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Example: corpusmill recipes --data data/demo"""
+    """List all recipes with their state.
+
+    Example: corpusmill recipes --data data/demo
+    """
     if schema is not None:
         if schema not in SYSTEMS.pages:
-            raise UsageError(f"there is no system {schema!r}", "--schema", f"give {', '.join(SYSTEMS.pages)}")
+            raise UsageError(f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}", "--schema", "name a system")
         echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
-    found = [KnownRecipe.found(name, path, data) for name, path in recipe_paths(data).items()]
-    rows = [_row(one) for one in found]
+    rows = [_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
     cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
     answer(as_json, rows, aligned([("recipe", "artifacts", "file"), *cells]))
 
 
-def _row(one: KnownRecipe) -> dict[str, Any]:
-    counts = Counter(holding.condition for holding in one.locked)
+def _row(recipe: KnownRecipe) -> dict[str, Any]:
+    counts = Counter(entry.condition for entry in recipe.artifacts)
     state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
     return {
-        "recipe": one.name,
-        "path": one.path,
+        "recipe": recipe.name,
+        "path": recipe.path,
         "artifacts": counts,
-        "error": one.error,
-        "state": "can't be read" if one.error else state,
+        "error": recipe.error,
+        "state": "cannot be read" if recipe.error else state,
     }
 
 
 def _sections(drafts: "Sequence[Draft]") -> Iterator[str]:
-    """Sections as YAML, a key a line with its remark; two of one name are told apart."""
-    taken: Counter[str] = Counter()
+    """Yield sections as YAML, one key per line with its note; number repeated names."""
+    uses: Counter[str] = Counter()
     for draft in drafts:
         content = dict(draft.content)
-        taken[content["source"]] += 1
-        if taken[content["source"]] > 1:
-            content["source"] += f"-{taken[content['source']]}"
+        uses[content["source"]] += 1
+        if uses[content["source"]] > 1:
+            content["source"] += f"-{uses[content['source']]}"
         for number, (key, value) in enumerate(content.items()):
-            remark = f"  # {draft.notes[key]}" if key in draft.notes else ""
+            note = f"  # {draft.notes[key]}" if key in draft.notes else ""
             as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
             as_yaml = as_yaml.removesuffix("...\n").strip()
-            yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{remark}"
+            yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{note}"
         yield from () if "filters" in content else [f"    {_FILTERS}"]
         yield f"    {_REJECTS}"
         yield ""

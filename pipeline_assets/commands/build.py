@@ -1,4 +1,7 @@
-"""run, and what commands share that build what a user names: options, places, and what is said of what was built."""
+"""The command `run`, with the shared code of all commands that build.
+
+The shared code has the options of a build, checks its output folder, and reports the artifacts and their checks.
+"""
 
 import contextlib
 import functools
@@ -27,31 +30,31 @@ from resources.launchers import remote_launcher_factory
 
 OutDir = Annotated[
     Path,
-    typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root of what is made."),
+    typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root for the output."),
     Sets("name", "data"),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
-# Of commands that build what is named on them, where neither an option nor the environment says otherwise.
-_OF_BUILDS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
-_GROUP_OF = {"stage_a": "stage-a", "parallel_text": "parallel"}  # of commands, by system
+# Run settings of commands whose options name the inputs, unless an option or the environment sets them.
+_DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
+_GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
 Lines = Callable[[Artifact], Iterable[str]]
 R = TypeVar("R", bound=Recipe)
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Options of every command that builds what is named on it."""
+    """Options of every command that builds."""
 
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of other settings.")] = False
     strict: Strict = False
 
     def run_below(self, root: Path) -> Run:
-        """The settings of a build below a root, of these options and of the environment; logs as they say.
+        """Read run settings from these options and the environment, and start the log.
 
         Raises:
-            UsageError: a variable that can't be used.
+            UsageError: A variable has an invalid value.
         """
-        variables = _OF_BUILDS | {name: value for name, value in os.environ.items() if value}
+        variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         run = Run.from_settings(
             root, variables, replace=self.replace, remote_launcher=remote_launcher_factory(variables)
         )
@@ -61,8 +64,9 @@ class Flags:
 
 @dataclass(frozen=True)
 class Build(Flags):
-    """Options of the commands that build below a data root, and how all of them do: what is typed becomes a recipe, or
-    targets of what is sealed; these are built, and lines say what is there then.
+    """Options of the commands that build in a data root.
+
+    The options become a recipe, or targets that depend on sealed artifacts. These are built and reported.
     """
 
     out_dir: OutDir = Path("data")
@@ -71,65 +75,68 @@ class Build(Flags):
         """Return the options with the absolute data root.
 
         Raises:
-            UsageError: as `free_folder`; or it is an artifact itself.
+            UsageError: As `free_folder`, or the data root is an artifact.
         """
         folder = free_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
-            raise UsageError("an artifact is sealed there", self.out_dir, "give --out-dir another folder")
+            raise UsageError("expected a data root, got an artifact", self.out_dir, "give --out-dir another folder")
         return replace(self, out_dir=folder)
 
     @functools.cached_property
     def run(self) -> Run:
-        """The settings; errors as `run_below`."""
+        """Run settings of the build; raises as `run_below`."""
         return self.run_below(self.out_dir)
 
     def write(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
-        """Writes a recipe of options among those of the data root, and says where.
+        """Write a recipe of typed options to the data root, and print its path.
 
         Raises:
-            UsageError: from `write_new_recipe`.
+            UsageError: As `write_new_recipe`.
         """
-        group = _GROUP_OF.get(content["system"], content["system"])
+        group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
         recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
         terminal.print_lines([f"recipe {path}"], err=True)
         return recipe, path
 
     def recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
-        """Writes a recipe of options, and builds it: arguments and errors as `write`, `build_recipe`."""
+        """Write a recipe and build it, see `write` and `build_recipe`."""
         recipe, path = self.write(kind, content)
         build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
 
-    def targets(self, goals: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
-        """Builds them and what they need: arguments and errors as `build_targets`."""
-        return build_targets(upstream_first(goals), self.run, self.strict, lines)
+    def targets(self, targets: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
+        """Build targets with their inputs; arguments and errors as `build_targets`."""
+        return build_targets(upstream_first(targets), self.run, self.strict, lines)
 
 
 def free_folder(out_dir: Path) -> Path:
-    """Return a folder as an absolute path.
+    """Return an output folder as an absolute path.
 
     Raises:
-        UsageError: It is a file, or lies within an artifact, which is sealed.
+        UsageError: The path is a file, or is inside an artifact, which is sealed.
     """
     folder = out_dir.absolute()
     if folder.is_file():
-        raise UsageError("a file lies where a folder belongs", folder, "give another folder, or move the file away")
-    around = next((above for above in folder.resolve().parents if (above / FILE_NAME).is_file()), None)
-    if around is not None:
+        raise UsageError("expected a folder, got a file", folder, "give another folder, or move the file away")
+    artifact = next((parent for parent in folder.resolve().parents if (parent / FILE_NAME).is_file()), None)
+    if artifact is not None:
         fix = f"give {key('name', 'it')} another folder"
-        raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
+        raise UsageError(f"the folder is inside the sealed artifact {artifact}", out_dir, fix)
     return folder
 
 
 def run(
     recipe: terminal.RecipeName,
-    partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Build only this partition, such as train.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
     strict: Strict = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait while another process builds the same artifact.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for another process's build of an artifact.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
-    """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
+    """Build a recipe. Warnings of checks are printed last, every time.
+
+    Example: corpusmill run healing_text_v1 --partition valid --workers 2
+    """
     wait_s, remote = math.inf if wait else 0, remote_launcher_factory(os.environ)
     settings = Run.from_settings(data, os.environ, replace=replace, wait_s=wait_s, remote_launcher=remote)
     path = recipe_path(recipe, data)
@@ -137,7 +144,7 @@ def run(
 
 
 def build_recipe(
-    wanted: Recipe,
+    recipe: Recipe,
     path: Path,
     settings: Run,
     *,
@@ -147,46 +154,54 @@ def build_recipe(
     as_json: bool = False,
     lines: Lines | None = None,
 ) -> None:
-    """Builds what is missing of a recipe, and says what is there then, a line an artifact.
+    """Build the artifacts of a recipe, and print a line for each.
 
     Args:
-        path: of its file.
-        kinds: only artifacts of these; None for all.
-        lines: what is said of each artifact when it is there, in place of a line of each in the end; the recipe is of
-            options then, and errors name these, not the keys of its file.
+        recipe: Recipe to build.
+        path: Path of the recipe file.
+        settings: Run settings.
+        partition: Only artifacts of this partition, and those without one; None for all.
+        kinds: Only artifacts of these kinds; None for all.
+        strict: Whether warnings of checks end the command with status 1.
+        as_json: Whether to print JSON.
+        lines: Lines to print for each artifact when it is sealed, in place of one line for each at the end. The recipe
+            then comes from options, and errors name these instead of keys in the file.
+
     Raises:
-        UsageError: there is no such partition.
-        InputError: which artifacts failed.
-        typer.Exit: with 1, if a check warned and it is `strict`.
+        UsageError: The partition does not exist.
+        InputError: Artifacts failed.
+        typer.Exit: With status 1, if a check warned and `strict` is set.
     """
-    terminal.print_lines(wanted.warnings(), err=True)
-    targets, data = wanted.targets(), settings.root
+    terminal.print_lines(recipe.warnings(), err=True)
+    targets, data = recipe.targets(), settings.root
     partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
     if partition not in (None, *partitions):
-        raise UsageError(f"there is no partition {partition!r}", wanted.name, f"give one of {', '.join(partitions)}")
-    asked = [
+        raise UsageError(f"no partition {partition!r}", recipe.name, f"give one of {', '.join(partitions)}")
+    requested = [
         target
         for target in targets
         if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind.name in kinds)
     ]
-    with warning_last(asked, data, strict):
+    with print_warnings_last(requested, data, strict):
         if lines is not None:
-            _build(wanted, asked, path, settings, lines)
+            _build(recipe, requested, path, settings, lines)
             return
         with terminal.naming(path):
-            is_there = all(target.is_up_to_date(data) for target in asked)
-            built = set() if is_there else _build(wanted, asked, path, settings)
-        rows = [_row(target, built, data) for target in asked]
+            is_up_to_date = all(target.is_up_to_date(data) for target in requested)
+            built = set() if is_up_to_date else _build(recipe, requested, path, settings)
+        rows = [_row(target, built, data) for target in requested]
         terminal.answer(as_json, rows, map(_row_line, rows))
 
 
-def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None) -> set[str]:
-    """Build what is missing, print what its checks found, and return the roles of what was built."""
+def _build(
+    recipe: Recipe, requested: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None
+) -> set[str]:
+    """Build artifacts, print check results, and return the roles of the built ones."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(settings.root)
-    for outcome in run_targets(asked, settings, keep_going=True):
+    for outcome in run_targets(requested, settings, keep_going=True):
         target = outcome.target
         if outcome.failure is not None:
             outcome.failure.name_keys(None if lines else path)
@@ -196,12 +211,12 @@ def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, l
             built.add(target.role)
         if lines is not None and outcome.manifest is not None:
             terminal.print_lines(lines(open_artifact(settings.root / target.folder)))
-        told = outcome.checks if os.environ.get(terminal.VERBOSE) else [one for one in outcome.checks if not one.passed]
-        terminal.print_lines((_check_line(target, check) for check in told), err=True)
+        checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE)]
+        terminal.print_lines((_check_line(target, check) for check in checks), err=True)
     if failures:
-        what = f"{len(failures)} of {len(asked)} artifacts failed: {', '.join(failures)}"
+        what = f"{len(failures)} of {len(requested)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
-        fix = "the lines that begin with FAILED say why; what isn't made from them is built"
+        fix = "lines that start with FAILED give the reasons; artifacts that do not depend on these are built"
         raise (UsageError if is_usage else InputError)(what, path, fix)
     return built
 
@@ -226,8 +241,8 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
 
 def _row_line(row: Mapping[str, Any]) -> str:
     counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
-    gone = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
-    counts += f"; other rows: {gone}" if gone else ""
+    lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
+    counts += f"; other rows: {lost_rows}" if lost_rows else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
     word = "built" if row["was_built"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
@@ -244,14 +259,21 @@ def _number(count: object) -> str:
 
 
 def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
-    """Builds one after the other, upstream first, and says what came of each; the last of them. What checks warned of
-    is said in the end.
+    """Build targets in order, print lines about each, and return the last artifact.
+
+    Warnings of checks are printed at the end.
+
+    Args:
+        targets: Targets, upstream first.
+        run: Run settings.
+        strict: Whether warnings of checks end the command with status 1.
+        lines: Lines to print for each artifact when it is sealed.
 
     Raises:
-        InputError: as `drive.build`; or a check holds one back.
-        typer.Exit: with 1, if a check warned and it is `strict`.
+        InputError: As `drive.build`, or a blocking check failed.
+        typer.Exit: With status 1, if a check warned and `strict` is set.
     """
-    with warning_last(targets, run.root, strict):
+    with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
             built = open_artifact(run.root / outcome.target.folder)
             terminal.print_lines(lines(built))
@@ -263,11 +285,11 @@ def _check_line(target: Target, result: CheckResult) -> str:
 
 
 @contextlib.contextmanager
-def warning_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
-    """After the block, and after one that failed, what checks warned of: said last, where it is read.
+def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
+    """Print the warnings of checks after the block, even if it fails.
 
     Raises:
-        typer.Exit: with 1, if one did and it is `strict`.
+        typer.Exit: With status 1, if a check warned and `strict` is set.
     """
     try:
         yield
@@ -282,7 +304,8 @@ def warning_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterato
 
 def _warnings(targets: Iterable[Target], root: Path) -> Iterator[str]:
     for target in targets:
-        with contextlib.suppress(InputError):  # of a damaged one there is more to say
+        with contextlib.suppress(InputError):  # damage is an error of its own
             if (manifest := read_manifest(root / target.folder)) is not None:
-                warned = (one for one in target.results(root, manifest) if not (one.passed or one.is_blocking_failure))
-                yield from (_check_line(target, one) for one in warned)
+                for check in target.results(root, manifest):
+                    if not check.passed and not check.is_blocking_failure:
+                        yield _check_line(target, check)

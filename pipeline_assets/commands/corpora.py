@@ -1,5 +1,7 @@
-"""What is made of sources that lie sealed, whatever recipes made them, each in the folder that was named for it: a
-deduplicated corpus and its signatures, a decontaminated corpus, a packed set, a report.
+"""Stage A's commands that build one artifact from sealed sources.
+
+The sources may come from any recipe, and the user names the output folder. The artifact is a deduplicated corpus, its
+signatures, a decontaminated corpus, a packed set or a report.
 """
 
 import functools
@@ -39,10 +41,10 @@ from pipeline_assets.systems.evaluation import evaluation_targets
 
 Proposer = Annotated[
     Literal["minhash", "faiss"],
-    typer.Option(help="What proposes pairs: bands of MinHash, or faiss by binary sketches."),
+    typer.Option(help="Proposer of pairs: MinHash bands or faiss sketches."),
     Sets("dedup.near.faiss"),
 ]
-Manifest = Annotated[str, typer.Option(help="Recipe, or YAML with that section of one.")]
+Manifest = Annotated[str, typer.Option(help="Recipe, or a YAML file with only this section.")]
 _CURVE = (
     "near.threshold",
     "near.minhash.permutations",
@@ -50,156 +52,170 @@ _CURVE = (
     "near.faiss.bits",
     "near.faiss.max_distance",
 )
-_SOURCES, _OF_SEVERAL = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
+_SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInFolder(Flags):
-    """Options of the commands that make one thing of what lies sealed, which no recipe asks for.
+    """Options of the commands that build one artifact without a recipe.
 
     Attributes:
-        out_dir: the folder of what is made.
+        out_dir: Folder of the artifact.
     """
 
-    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of what is made."), Sets("name", "data")]
+    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), Sets("name", "data")]
 
     @functools.cached_property
     def folder(self) -> Path:
-        """The folder, absolute; errors as `free_folder`."""
+        """Absolute path of the folder; raises as `free_folder`."""
         return free_folder(self.out_dir)
 
     @property
     def root(self) -> Path:
-        """The data root that it lies in."""
+        """Data root that contains the folder."""
         return find_data_root_above(self.folder)
 
     @property
     def place(self) -> Path:
-        """The folder below the data root."""
+        """Path of the folder relative to the data root."""
         return self.folder.relative_to(self.root)
 
-    def make(self, target: Target, lines: Lines = artifact_lines) -> None:
-        """Build a target in the folder, after what it needs, and say what came of it.
+    def build(self, target: Target, lines: Lines = artifact_lines) -> None:
+        """Build a target in the folder, after its inputs, and print its lines.
 
-        Inputs outside of its data root, where lineage ends, are told; arguments and errors are as of `build_targets`.
+        Inputs outside of the data root, where lineage ends, cause a warning. Arguments and errors are those of
+        `build_targets`.
         """
-        for one in target.upstream:
-            if one.is_external and not one.folder.resolve().is_relative_to(self.root.resolve()):
-                what = f"warning: {one.folder} lies outside {self.root}: trace, report and verify --upstream of what is"
+        for upstream in target.upstream:
+            if upstream.is_external and not upstream.folder.resolve().is_relative_to(self.root.resolve()):
+                what = f"warning: {upstream.folder} is outside of {self.root}: trace, report and verify --upstream"
                 fix = "give --out-dir a folder below stage_a/ of its data root"
-                echo(f"{what} made of it will miss it; {fix}", err=True)
-        here = replace(target, folder=self.place, export_as=None)
-        build_targets(upstream_first([here]), self.run_below(self.root), self.strict, lines)
+                echo(f"{what} of the new artifact will miss it; {fix}", err=True)
+        target = replace(target, folder=self.place, export_as=None)
+        build_targets(upstream_first([target]), self.run_below(self.root), self.strict, lines)
 
 
 def dedup(
     input: SealedInputs,
-    said: Annotated[Content, Section(DedupRecipe)],
-    capped: Annotated[Content, Section(RemovalCaps)],
+    dedup_keys: Annotated[Content, Section(DedupRecipe)],
+    cap_keys: Annotated[Content, Section(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
     build: BuildInFolder,
 ) -> None:
-    """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""
-    near = _near(said.pop("near"), proposer)
-    recipe = DedupRecipe.from_mapping(said if said["mode"] == "exact" else said | {"near": near}, "stage-a dedup")
-    caps = RemovalCaps.from_mapping(capped, "--max-removed") if capped else None
-    sources = given_corpora(input)
+    """Drop duplicates; the order of the sources decides which is first.
+
+    Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all
+    """
+    near = _near_section(dedup_keys.pop("near"), proposer)
+    section = dedup_keys if dedup_keys["mode"] == "exact" else dedup_keys | {"near": near}
+    recipe = DedupRecipe.from_mapping(section, "stage-a dedup")
+    caps = RemovalCaps.from_mapping(cap_keys, "--max-removed") if cap_keys else None
+    sources = input_corpora(input)
     stores = [stage_a.seen_store(folder) for folder in sealed_folders(seen or ())]
-    _refuse_one_name(stores)
+    _check_unique_names(stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    build.make(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), count_limit=caps))
+    build.build(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), count_limit=caps))
 
 
 def signatures(
-    input: Annotated[Path, typer.Option(help="A deduplicated corpus.")],
+    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")],
     *,
     build: BuildInFolder,
 ) -> None:
-    """Later corpora are deduplicated against this one.
+    """Store a corpus's signatures for `dedup --seen` of later corpora.
 
     Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/signatures/all
     """
     corpus = sealed_target(input, stage_a.DEDUPLICATED)
     content = {"signatures": DedupRecipe.from_content(corpus.recipe["dedup"]).signatures()}
-    build.make(stage_a.SIGNATURES.target(build.folder.name, content, [corpus]))
+    build.build(stage_a.SIGNATURES.target(build.folder.name, content, [corpus]))
 
 
-def _near(near: Content, proposer: str) -> Content:
-    """Return what was typed of near duplicates, without what the other proposer alone would read."""
+def _near_section(near: Content, proposer: str) -> Content:
+    """Return the typed keys of `near`, without those of the other proposer."""
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 
 def explain(
-    said: Annotated[Content, Section(DedupRecipe, _CURVE)],
+    dedup_keys: Annotated[Content, Section(DedupRecipe, _CURVE)],
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
-    """Example: corpusmill dedup explain --threshold 0.8 --permutations 128"""
-    near = NearRecipe.from_mapping(_near(said["near"], proposer), "dedup explain")
-    at, best, asked = float(near.threshold), near.recommended(), near.proposal()
-    shown = sorted({best, asked}, key=lambda one: one.rows if isinstance(one, Banding) else one.max_distance)
-    curves = {one: {step / 20: one.proposes(step / 20) for step in range(2, 21)} for one in shown}
-    ways = [{**vars(one), "at_threshold": one.proposes(at), "curve": curve} for one, curve in curves.items()]
+    """Show how likely pairs are found by similarity; recommend bands.
+
+    Example: corpusmill dedup explain --threshold 0.8 --permutations 128
+    """
+    near = NearRecipe.from_mapping(_near_section(dedup_keys["near"], proposer), "dedup explain")
+    threshold, best, typed = float(near.threshold), near.recommended(), near.proposal()
+    proposals = sorted({best, typed}, key=lambda way: way.rows if isinstance(way, Banding) else way.max_distance)
+    curves = {way: {step / 20: way.proposes(step / 20) for step in range(2, 21)} for way in proposals}
+    ways = [{**vars(way), "at_threshold": way.proposes(threshold), "curve": curve} for way, curve in curves.items()]
     lines = []
-    for one, curve in curves.items():
-        lines.append(f"{one}{' (recommended)' * (one == best)}: {one.proposes(at):.1%} of pairs at {at:g}")
+    for way, curve in curves.items():
+        lines.append(
+            f"{way}{' (recommended)' * (way == best)}: {way.proposes(threshold):.1%} of pairs at {threshold:g}"
+        )
         for similarity, probability in curve.items():
-            mark = " ← threshold" if similarity == math.floor(at * 20) / 20 else ""
+            mark = " ← threshold" if similarity == math.floor(threshold * 20) / 20 else ""
             lines.append(f"  {similarity:.2f}  {probability:7.2%}  {'█' * round(40 * probability)}{mark}")
-    lines.append("what is found is compared by its text: a proposer misses duplicates, it never makes one")
-    answer(as_json, {"threshold": at, "recommended": vars(best), "ways": ways}, lines)
+    lines.append("proposed pairs are compared by their text: a proposer can miss duplicates, but not invent them")
+    answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
 
 
 def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder) -> None:
-    """Example: corpusmill stage-a decontaminate --manifest quiz.yaml --input 'out/stage_a/filtered/*'
+    """Drop or cut documents that contain items of evaluation sets.
+
+    Example: corpusmill stage-a decontaminate --manifest quiz.yaml --input 'out/stage_a/filtered/*'
     --out-dir out/stage_a/decontaminated/all
     """
     file = recipe_path(manifest, build.root)
     section = DecontaminationSection.from_mapping(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
-    build.make(decontaminated_target(given_corpora(input, stage_a.DEDUPLICATED), build.place, section))
+    build.build(decontaminated_target(input_corpora(input, stage_a.DEDUPLICATED), build.place, section))
 
 
 def pack(
     manifest: Manifest,
-    said: Annotated[Content, Section(PackSection)],
+    pack_keys: Annotated[Content, Section(PackSection)],
     build: BuildInFolder,
     input: Annotated[
         list[str] | None,
-        typer.Option(help="Folder of a source, or quoted pattern; repeatable. Default: the recipe's own corpus."),
+        typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's."),
     ] = None,
 ) -> None:
-    """Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all
+    """Pack weighted sources into token rows of one length.
+
+    Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/packed/all
     """
-    said = {key: value for key, value in said.items() if value is not None}
-    file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in said}
+    pack_keys = {key: value for key, value in pack_keys.items() if value is not None}
+    file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
     with naming(file, option_finder(typed, {"name": "--out-dir", "data": "--out-dir", "": "manifest"})):
         content = read_yaml(file, "manifest")
-        section = PackSection.from_mapping(_section(content, file, "pack") | said, file)
-        corpora = given_corpora(input, *_OF_SEVERAL) if input else _own_corpora(content, file, section, build.root)
-        build.make(stage_a.packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
+        section = PackSection.from_mapping(_section(content, file, "pack") | pack_keys, file)
+        corpora = input_corpora(input, *_JOINT_CORPORA) if input else _own_corpora(content, file, section, build.root)
+        build.build(stage_a.packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
 
 
 def _section(content: Content, file: Path, name: str) -> Content:
-    """Return a section of a recipe, empty where it has none; or that of a file with nothing else."""
+    """Return a section of a recipe or of a file that contains only this section."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
     if not isinstance(section, dict):
-        raise UsageError(f"it has no section `{name}`", file, f"write `key: value` lines below `{name}:`")
-    if "system" not in content and (beside := sorted(content.keys() - {name})):
-        fix = "give it as --input" if beside[0] == "input" else f"move it into `{name}`, or remove it"
-        raise UsageError(f"it has `{beside[0]}` beside `{name}`", file, fix)
+        raise UsageError(f"section `{name}` not found", file, f"write `key: value` lines below `{name}:`")
+    if "system" not in content and (other_keys := sorted(content.keys() - {name})):
+        fix = "give it as --input" if other_keys[0] == "input" else f"move it into `{name}`, or remove it"
+        raise UsageError(f"expected only the section `{name}`, got `{other_keys[0]}` too", file, fix)
     return section
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
+    """Return the inputs of a recipe's own packed set: its last corpus, or its sources."""
     if "system" not in content:
-        raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
+        raise UsageError("no corpus to pack", file, "give --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
     packed = [target for target in recipe.targets() if target.kind.name == stage_a.PACKED.name]
     return packed[0].upstream if packed else recipe.final_targets()
@@ -212,73 +228,76 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
 
 
 def report(input: SealedInputs, build: BuildInFolder) -> None:
-    """Makes report.html and report.json; of a name that ends with .json, the folder is named without it, and that is a
-    link to the one in it.
+    """Report on sources, their deduplication and decontamination.
+
+    Write report.html and report.json; --out NAME.json links to the latter.
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """
     link = build.out_dir
     if link.suffix == ".json":
         if link.exists() and not link.is_symlink():
-            raise UsageError("a file is there", link, "give another name, or move it away")
+            raise UsageError("the file exists", link, "give another name, or move it away")
         build = replace(build, out_dir=link.with_suffix(""))
-    corpora = given_corpora(input, *_OF_SEVERAL, stage_a.PACKED)
-    if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
-        corpora = (*sorted(_input_targets(corpora[0]), key=lambda one: one.partition is None), *corpora)
-    build.make(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
+    corpora = input_corpora(input, *_JOINT_CORPORA, stage_a.PACKED)
+    if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
+        corpora = (*sorted(_input_targets(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
+    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
         link.symlink_to(Path(build.out_dir.name, "report.json"))
 
 
 def _input_targets(corpus: Target) -> Iterator[Target]:
-    """The sources that something was made of, and the corpora of several of them between."""
-    for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_OF_SEVERAL):
+    """Yield the sources of a corpus and the joint corpora between."""
+    for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_JOINT_CORPORA):
         if upstream.partition is None:
             yield from _input_targets(upstream)
         yield upstream
 
 
 def decontaminated_target(corpora: Sequence[Target], place: Path, section: DecontaminationSection) -> Target:
-    """Return corpora without items of evaluation sets, whose lists of files are upstream, in a folder beside it.
+    """Return the target of corpora without items of evaluation sets.
+
+    The lists of the evaluation sets' files are upstream, in a sibling folder.
 
     Args:
-        corpora: sources, or a deduplicated corpus.
-        place: folder of what is made, below the root that it is built below.
+        corpora: Sources, or one deduplicated corpus.
+        place: Folder of the target, relative to the data root.
+        section: Rules and evaluation sets.
     """
-    is_one_of_several = corpora[0].partition is None
-    names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
+    is_joint = corpora[0].partition is None
+    names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
     evaluation = evaluation_targets(section, place.name, place.with_name(f"{place.name}.evaluation"))
     content = section.rows_content() | {"sources": list(names)}
     return replace(stage_a.DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
 
 
-def given_corpora(inputs: Sequence[str], *of_several: Kind) -> tuple[Target, ...]:
-    """Return sealed sources, in the order in which they are given; or one corpus of several, of one of these kinds.
+def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
+    """Return the sealed sources of the inputs in order, or one joint corpus.
 
     Raises:
-        UsageError: Something else is sealed there, a corpus of several is not alone, two sources have one name, or one
-            was made from another.
-        InputError: One is damaged, or what a filtered one was made of is gone.
+        UsageError: An artifact has another kind, a joint corpus is not alone, two sources have one name, or one derives
+            from another.
+        InputError: An artifact is damaged, or an input of a filtered one is missing.
     """
-    corpora = tuple(sealed_target(folder, *_SOURCES, *of_several) for folder in sealed_folders(inputs))
-    folders = {one.folder for one in corpora}
-    _refuse_one_name(corpora)
+    corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
+    folders = {corpus.folder for corpus in corpora}
+    _check_unique_names(corpora)
     for corpus in corpora:
         if corpus.partition is None and len(corpora) > 1:
-            fix = "give it alone, or deduplicate all together first"
-            raise UsageError(f"this is a {corpus.kind.name}, and it is not the only corpus given", corpus.folder, fix)
+            fix = "give it alone, or deduplicate all sources together first"
+            raise UsageError(f"a {corpus.kind.name} must be the only input, got {len(corpora)}", corpus.folder, fix)
         for upstream in corpus.upstream:
             if upstream.folder in folders:
-                what = f"it was made from {upstream.folder}, which is given too"
+                what = f"the corpus derives from another input, {upstream.folder}"
                 raise UsageError(what, corpus.folder, "give one of the two")
     return corpora
 
 
-def _refuse_one_name(targets: Sequence[Target]) -> None:
+def _check_unique_names(targets: Sequence[Target]) -> None:
     names = set[str | None]()
     for target in targets:
         if target.partition in names:
-            what = f"it is the second of them that is called {target.partition}"
-            raise UsageError(what, target.folder, "give one of them")
+            raise UsageError(f"two inputs have the name {target.partition}", target.folder, "give one of them")
         names.add(target.partition)

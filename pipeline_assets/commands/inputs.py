@@ -1,4 +1,4 @@
-"""What a user names for a command to work on: files, what is sealed here, or what a hub has, at its commit of now."""
+"""Inputs on the command line: files, sealed artifacts, or hub repositories."""
 
 import fnmatch
 import glob
@@ -31,49 +31,57 @@ _USUAL_COLUMNS = {"id": "id", "created_at": "date", "license": "license"}
 _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
-def folder_named(given: str, option: str) -> Path | None:
-    """The folder, absolute; None where nothing lies there: it may be a name on a hub.
+def local_folder(name: str, option: str) -> Path | None:
+    """Return an input folder as an absolute path; None if it does not exist.
 
     Raises:
-        UsageError: it is empty, or a file.
+        UsageError: The name is empty, or names a file.
     """
-    path = Path(given).absolute()
-    if not given:
-        raise UsageError("it is empty", option, "give a folder, or owner/name")
+    path = Path(name).absolute()
+    if not name:
+        raise UsageError("must not be empty", option, "give a folder, or owner/name")
     if path.is_file():
-        raise UsageError("this is a file", given, "give the folder that it lies in")
+        raise UsageError("expected a folder, got a file", name, "give the folder that contains it")
     return path if path.is_dir() else None
 
 
-def resolved(hub: HubFiles, name: str, revision: str | None) -> str:
-    """Return the commit that a name on a hub has now at a branch or a tag, `main` by default; tell it."""
+def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
+    """Return and print the current commit of a branch or tag, `main` by default."""
     commit = hub.resolve(name, revision or "main")
     echo(f"{name} at {commit}", err=True)
     return commit
 
 
 def folder_or_commit(
-    hub: HubFiles, given: str, option: str, revision: str | None, option_of_revision: str = "--revision"
+    hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
 ) -> Content:
-    """What is named as a recipe has it: the `path` of a folder, or the `revision` of what a hub has, its commit.
+    """Return an input's recipe key: `path` of a folder, or `revision` on a hub.
+
+    Args:
+        hub: Hub client for datasets or models.
+        name: Folder, or owner/name on the hub.
+        option: Option that named it, for messages.
+        revision: Branch, tag or commit; None for `main`.
+        revision_option: Option of the revision, for messages.
 
     Raises:
-        UsageError: it is no name, nothing has it, or a revision of a folder is asked for; or as `folder_named`.
-        InputError: from the hub.
+        UsageError: Neither a folder nor a repository has this name, or a revision is typed for a folder; or as
+            `local_folder`.
+        InputError: From the hub.
     """
-    path = folder_named(given, option)
+    path = local_folder(name, option)
     if path is not None:
         if revision is not None:
-            raise UsageError(f"{option_of_revision} is given", given, "leave it out: a folder has no commits")
+            raise UsageError(f"a folder has no commits, got {revision_option}", name, f"omit {revision_option}")
         return {"path": str(path)}
-    if not is_name(given, hub.repo_type):
-        raise UsageError("there is no such folder, and it is no owner/name", given, "give a folder, or owner/name")
+    if not is_name(name, hub.repo_type):
+        raise UsageError("folder not found", name, "give a folder, or owner/name")
     try:
-        return {"revision": resolved(hub, given, revision)}
+        return {"revision": resolve_commit(hub, name, revision)}
     except InputError as error:
         if f"no such {hub.repo_type}" not in error.what:
             raise
-        what = f"there is no such folder here, and on the hub: {error.what}"
+        what = f"folder not found, and on the hub: {error.what}"
         raise type(error)(what, error.where, error.fix) from None
 
 
@@ -88,13 +96,26 @@ def hub_source(
     split: str = "train",
     text: str = "text",
 ) -> dict[str, Any]:
-    """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
+    """Return the section of a hub dataset.
+
+    The files come from the dataset's card, else from their names, the columns from the first file, and the licence from
+    the card.
 
     Args:
-        text: the column that holds it.
+        hub: Hub client.
+        dataset: owner/name.
+        config: Config of the dataset's card; `default` for all files.
+        commit: Commit of the dataset.
+        amount: Key `amount` of the section.
+        rules: Key `rules` of the section.
+        seed: Key `seed` of the section.
+        split: Split to read.
+        text: Column of the text.
+
     Raises:
-        UsageError: no such config (names the nearest), or it has no files of the split, or no such column.
-        InputError: from the hub.
+        UsageError: The config does not exist (the message names the nearest), has no files of the split, or has no such
+            column.
+        InputError: From the hub.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -104,26 +125,26 @@ def hub_source(
     listing = hub.list_files(dataset, commit)
     configs = hub_configs.read_configs(hub, dataset, commit)
     if not configs and config != "default":
-        what = f"config {config!r} can't be found: its card lists none"
+        what = f"config {config!r} not found: the dataset's card lists no configs"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
     chosen = hub_configs.find_config(configs, config, where) if configs else None
-    patterns, meant = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
-    if not meant:
+    patterns, matches = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
+    if not matches:
         folder = None if chosen is None else chosen.folder
         none = (
             "its card names none" if folder is None else f"its card names the folder {folder} and no files of {split}"
         )
         what = f"config {config!r} has no files ({', '.join(patterns) or none})"
-        raise UsageError(what, where, "take another config, or write a recipe with `files`")
-    first = next(file for file in listing if file.path == meant[0])
+        raise UsageError(what, where, "choose another config, or write a recipe with `files`")
+    first = next(file for file in listing if file.path == matches[0])
     if is_lines(first):
         names = [*head_columns(hub, dataset, commit, first)]
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
     if text not in names:
-        by_recipe = "write a recipe with `columns` that names the one with the text"
-        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the one with the text")
-        raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
+        by_recipe = "write a recipe whose `columns` names the text column"
+        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the text column")
+        raise UsageError(f"column `{text}` not found among {', '.join(names)}", where, fix)
     licence = hub_configs.parse_card_metadata(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
@@ -132,7 +153,7 @@ def hub_source(
         "config": config,
         "revision": commit,
         "split": split,
-        "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
+        "files": recipe_patterns(patterns, matches, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().match_tag(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
         "columns": {"text": text} | {key: name if name in names else None for key, name in _USUAL_COLUMNS.items()},
@@ -143,108 +164,118 @@ def hub_source(
     }
 
 
-def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
-    folders: the card's own where those do, else the name of each file.
+def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
+    """Return a recipe's patterns for the files that a card's patterns match.
+
+    A recipe's patterns are read by fnmatch, whose `*` crosses folders. The card's patterns are kept if they match the
+    same files that way; otherwise each file is named.
+
+    Args:
+        patterns: Patterns of the card.
+        files: Paths that the card's patterns match.
+        listed: Paths of all files at the commit.
     """
     likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
-    matched = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
-    return likely if matched == list(meant) else [glob.escape(path) for path in meant]
+    matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
+    return likely if matches == list(files) else [glob.escape(path) for path in files]
 
 
 def slugify(source: str) -> str:
-    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
+    """Return a name in lower case, with hyphens for invalid characters."""
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
+    """Return the folders of sealed artifacts by pattern, then by name.
 
     Raises:
-        UsageError: a pattern matches none, or none that those before it don't.
+        UsageError: A pattern matches no artifact, or only artifacts of earlier patterns.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
         matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
-        found = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
-        if not found:
-            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
-        new = {match.resolve(): match for match in found if match.resolve() not in folders}
+        sealed = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
+        if not sealed:
+            raise UsageError("no sealed source matches", pattern, "give folders that contain a manifest.json")
+        new = {match.resolve(): match for match in sealed if match.resolve() not in folders}
         if not new and any(match.is_dir() for match in matches):
-            raise UsageError("it is given twice", pattern, "give it once")
+            raise UsageError("the input is repeated", pattern, "give it once")
         folders |= new
     return list(folders.values())
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """The folder of an artifact that was named: itself, one of its shards, or the manifest beside it."""
-    beside = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
-    places = [match, beside, match.parent, match.parent.parent] if match.is_file() else [match]
+    """Return an artifact's folder, named by itself, a shard or a sibling manifest."""
+    sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
+    places = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((place for place in places if (place / FILE_NAME).is_file()), None)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return what is sealed in a folder, whatever recipe made it, for something else to be made from.
+    """Return a sealed artifact of any recipe as a target that others can depend on.
 
     Raises:
-        UsageError: It is of none of these kinds.
-        InputError: Nothing is sealed there, or it is damaged.
+        UsageError: The artifact is of another kind.
+        InputError: The folder is not an artifact, or is damaged.
     """
     artifact = open_artifact(folder)
     manifest = artifact.manifest
-    kind = next((one for one in kinds if one.name == manifest.kind), None)
+    kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
     if kind is None:
-        raise UsageError(f"this is a {manifest.kind}", folder, f"give a {' or '.join(one.name for one in kinds)}")
+        expected = " or ".join(kind.name for kind in kinds)
+        raise UsageError(f"expected a {expected}, got a {manifest.kind}", folder, "give another folder")
     upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
-    outside = kind.external_inputs(manifest, find_data_root_above(folder))
+    external = kind.external_inputs(manifest, find_data_root_above(folder))
     partition = manifest.name.partition("/")[2] or None
-    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, external_inputs=outside)
+    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, external_inputs=external)
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
-    """Return what an artifact was made from, of these kinds, wherever it lies in the data root of the artifact.
+    """Return an artifact's inputs of these kinds, found by digest in its data root.
 
     Raises:
-        InputError: It is not there, or damaged.
+        InputError: An input is missing or damaged.
     """
     lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
-    entries = (one for one in artifact.manifest.identity.upstream if "/".join(one["name"].split("/")[:2]) in names)
-    return [sealed_target(lineage.locate(entry["digest"]).folder, *kinds) for entry in entries]
+    inputs = artifact.manifest.identity.upstream
+    digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
+    return [sealed_target(lineage.locate(digest).folder, *kinds) for digest in digests]
 
 
 def find_data_root_above(folder: Path) -> Path:
-    """Return the data root that a folder lies in; the folder around it where it lies in none."""
+    """Return the data root that contains a folder, else the folder's parent."""
     return find_data_root(folder) or folder.parent
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return what is sealed in a folder and below it, of these kinds, each by its role.
+    """Return the artifacts of these kinds in a folder and its subfolders, by role.
 
     Raises:
-        UsageError: Two of a kind have one partition.
+        UsageError: Two artifacts of a kind have one partition.
     """
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
         if open_artifact(place).manifest.kind not in names:
             continue
         target = sealed_target(place, *kinds)
-        earlier = found.setdefault(target.role, target)
+        earlier = targets.setdefault(target.role, target)
         if earlier is not target:
-            what = f"{earlier.folder} has {target.role} too"
+            what = f"{target.role} is sealed twice, also in {earlier.folder}"
             raise UsageError(what, place, "give the folder of one recipe")
-    return found
+    return targets
 
 
 def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
-    """The folder above all inputs, absolute, and each of them relative to it.
+    """Return the absolute common folder of all inputs, and each input relative to it.
 
     Args:
-        inputs: files, folders, or patterns as a shell reads them.
-        in_folder: the pattern that a folder stands for.
+        inputs: Files, folders, or patterns as a shell reads them.
+        in_folder: Pattern of the files that a folder stands for.
+
     Raises:
-        UsageError: an input matches nothing.
+        UsageError: An input matches no file.
     """
     patterns = []
     for text in inputs:
@@ -255,13 +286,11 @@ def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, li
             patterns.append(path)
         else:
             raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
-    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
+    folder = Path(os.path.commonpath([_folder_before_wildcard(pattern) for pattern in patterns]))
     return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
 
 
-def _fixed(pattern: str) -> str:
-    """The folder of a pattern before its first wildcard."""
-    path = PurePosixPath(pattern)
-    parts = path.parts[:-1]
+def _folder_before_wildcard(pattern: str) -> str:
+    parts = PurePosixPath(pattern).parts[:-1]
     fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
     return str(PurePosixPath(*parts[:fixed]))

@@ -1,4 +1,4 @@
-"""Lines that a command prints of an artifact: its folder, its digest, what became of its rows, its counts."""
+"""Summary lines of an artifact: folder, digest, ledger and counts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,30 +11,30 @@ _READABLE = (".json", ".md")
 _LEDGER_COUNTS = ("ledger", "documents")
 
 
-def artifact_lines(made: Artifact) -> Iterator[str]:
-    """Yield the lines; of a pin, whose files lie elsewhere, which files beside them are not read."""
-    identity = made.manifest.identity
+def artifact_lines(artifact: Artifact) -> Iterator[str]:
+    """Yield summary lines of an artifact; of a pin, only its ignored files."""
+    identity = artifact.manifest.identity
     counts = identity.counts
-    if not made.manifest.storage:
+    if not artifact.manifest.storage:
         for file in identity.decisions.get("left_out", ()):
-            yield f"not read, beside {identity.decisions['format']} files of the same split: {file}"
+            yield f"not read, because the split has {identity.decisions['format']} files: {file}"
         return
-    yield f"{made.folder}\n  {made.manifest.digest}"
+    yield f"{artifact.folder}\n  {artifact.manifest.digest}"
     if "ledger" in counts:
         ledger = identity.ledger
-        gone = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates() if count)
-        yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *gone])
+        lost = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates() if count)
+        yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *lost])
         if ledger.total_rejected:
-            yield f"  rejected rows: {made.path(REJECTS_FILE)}"
-    told = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _LEDGER_COUNTS)}
-    yield from _count_lines(told)
+            yield f"  rejected rows: {artifact.path(REJECTS_FILE)}"
+    other = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _LEDGER_COUNTS)}
+    yield from _count_lines(other)
     readable = [file.path for file in identity.files if file.path.endswith(_READABLE)]
-    pages = [file.path for file in made.manifest.storage if file.path.endswith(".html")]
-    yield from (f"  {made.path(path)}" for path in (*readable, *pages))
+    pages = [file.path for file in artifact.manifest.storage if file.path.endswith(".html")]
+    yield from (f"  {artifact.path(path)}" for path in (*readable, *pages))
 
 
 def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield plain counts in one line, then a line for each group of counts, or a table for each group of groups."""
+    """Yield plain counts in one line, then lines and tables for groups of counts."""
     plain = {name: value for name, value in counts.items() if isinstance(value, int | str) and value}
     if plain:
         yield f"  {', '.join(f'{_words(name)} {_number(value)}' for name, value in plain.items())}"
@@ -50,11 +50,11 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a row for each group, and a column for each count that is not zero, or missing, in all of them."""
+    """Return a row for each group, without columns that are zero in all groups."""
     columns = dict.fromkeys(
-        name for one in groups.values() for name, value in one.items() if isinstance(value, int | str) and value
+        name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value
     )
-    rows = [(name, *(_number(one.get(column, 0)) for column in columns)) for name, one in groups.items()]
+    rows = [(name, *(_number(counts.get(column, 0)) for column in columns)) for name, counts in groups.items()]
     return [(title, *map(_words, columns)), *rows]
 
 

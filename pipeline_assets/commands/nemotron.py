@@ -1,4 +1,7 @@
-"""nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
+"""The commands of `nemotron` that describe, normalise and pool rows.
+
+They read the Nemotron datasets, and datasets of the same layout.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +15,7 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.inputs import folder_named, folder_or_commit, sealed_below, slugify, upstream_targets
+from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify, upstream_targets
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, print_lines
@@ -28,69 +31,85 @@ from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems import nemotron
 
 _ALL = "nemotron_all"  # the recipe that run-all writes
-Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
+Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a local folder of its layout.")]
 
 
 def inventory(
     dataset: Dataset,
-    said: Annotated[Content, Section(dataset_section.DatasetSection, ("revision", "splits"))],
+    dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection, ("revision", "splits"))],
     scan: Annotated[Content, Section(sections.Scan)],
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
-    _build("inventory", dataset, said, {"scan": scan}, build)
+    """Describe the rows of each split: files, columns, types, metadata.
+
+    Example: corpusmill nemotron inventory --dataset my/folder --out-dir out
+    """
+    _build("inventory", dataset, dataset_keys, {"scan": scan}, build)
 
 
 def normalize(
     dataset: Dataset,
-    said: Annotated[Content, Section(dataset_section.DatasetSection)],
+    dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection)],
     rows: Annotated[Content, Section(RowsRecipe)],
     layout: Annotated[Content, Section(sections.HubLayout)],
     *,
-    system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
-    hf_layout: Annotated[bool, typer.Option("--hf-layout", help="All splits in one folder, as on a hub.")] = False,
+    system: Annotated[bool, typer.Option(help="Add gpt-oss's system message, or omit it.")] = True,
+    hf_layout: Annotated[
+        bool, typer.Option("--hf-layout", help="Write all splits to one folder, as on a hub.")
+    ] = False,
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"""
+    """Render rows as Harmony texts with exact token counts, as Parquet.
+
+    Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out
+    """
     if layout["readme"] and not hf_layout:
-        what = "it is the card of the folder that --hf-layout makes"
-        raise UsageError(what, "--write-readme", "give --hf-layout too")
+        raise UsageError("needs --hf-layout, whose folder has a card", "--write-readme", "give --hf-layout too")
     rows |= {} if system else {"system": None}
-    _build("normalize", dataset, said, {"rows": rows} | ({"hf_layout": layout} if hf_layout else {}), build)
+    _build("normalize", dataset, dataset_keys, {"rows": rows} | ({"hf_layout": layout} if hf_layout else {}), build)
 
 
 def pools(
-    in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of rows, or around some.")],
+    in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of normalised rows, or a parent folder.")],
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
+    """Build pools from sealed rows, deduplicating them first if needed.
+
+    Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out
+    """
     build = build.at_place()
-    deduplicated, normalised = given_rows(in_dir)
-    left = [
+    deduplicated, normalised = sealed_rows(in_dir)
+    kept = [
         *deduplicated,
         *nemotron.deduplicated_targets("pools", normalised, sections.DeduplicateRecipe.model_validate({})),
     ]
-    targets = nemotron.pool_targets("pools", left, PoolsRecipe.model_validate({}), None)
+    targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
     build.targets(targets, artifact_lines)
-    of_datasets = [target for target in targets if target.kind.name == nemotron.CANDIDATE_POOLS.name]
-    words = (
-        as_command("nemotron", "publish", f"OWNER/{one.partition}", build.out_dir / one.folder) for one in of_datasets
+    commands = (
+        as_command("nemotron", "publish", f"OWNER/{target.partition}", build.out_dir / target.folder)
+        for target in targets
+        if target.kind.name == nemotron.CANDIDATE_POOLS.name
     )
-    print_lines(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
+    print_lines(["to publish them, with HF_TOKEN set:", *(f"  {command}" for command in commands)])
 
 
 def run_all(
-    max_records: Annotated[int | None, typer.Option(min=1, help="Rows of a split at most, from all over it.")] = None,
+    max_records: Annotated[
+        int | None, typer.Option(min=1, help="Maximum rows per split, sampled from all of it.")
+    ] = None,
     *,
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron run-all --max-records 1000 --out-dir out"""
+    """Build pools of the shipped recipe's six datasets at their heads.
+
+    Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
+    """
     build = build.at_place()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
     place = build.out_dir / "recipes" / f"{_ALL}.yaml"
     known = nemotron.NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
-    pinned = {one.dataset: one for one in known if one.revision != UNPINNED}
+    pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
         earlier = pinned.get(section["dataset"])
         if earlier is not None:
@@ -108,91 +127,98 @@ def run_all(
     try:
         build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:
-        if _spares_others(error):
+        if _affects_one_dataset(error):
             _report_on_built(recipe, build.run)
         raise
 
 
-def _spares_others(error: InputError) -> bool:
-    """Check whether an error concerns its own dataset alone: a retry does not help, and others can be built."""
+def _affects_one_dataset(error: InputError) -> bool:
+    """Check whether an error is permanent, so that others can be built now."""
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
 def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return commit and splits of now; a dataset that cannot be read has no commit, so that its own build fails."""
+    """Return the current commit and splits; UNPINNED if the dataset is unreadable."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
-        there = list(find_hub_splits(hub, section["dataset"], revision))
+        available = list(find_hub_splits(hub, section["dataset"], revision))
     except InputError as error:
-        if not _spares_others(error):
+        if not _affects_one_dataset(error):
             raise
         print_lines([f"{section['dataset']}: {error}"], err=True)
         return {"revision": revision}
-    shipped = [split for split in section["splits"] if split in there]
-    return {"revision": revision, "splits": [*shipped, *(split for split in there if split not in shipped)]}
+    shipped = [split for split in section["splits"] if split in available]
+    return {"revision": revision, "splits": [*shipped, *(split for split in available if split not in shipped)]}
 
 
 def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
+    """Build a report on the datasets with sealed pools, and print the missing ones."""
     pools = [
-        one
-        for one in recipe.targets()
-        if one.kind.name == nemotron.CANDIDATE_POOLS.name and one.is_up_to_date(run.root)
+        target
+        for target in recipe.targets()
+        if target.kind.name == nemotron.CANDIDATE_POOLS.name and target.is_up_to_date(run.root)
     ]
-    missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(one.partition) for one in pools}
+    missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(pool.partition) for pool in pools}
     if pools:
         report = nemotron.POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
-        made = build_targets([report], replace(run, replace=True))
-        print_lines([f"{made.folder}  without {', '.join(sorted(missing))}"])
+        artifact = build_targets([report], replace(run, replace=True))
+        print_lines([f"{artifact.folder}  without {', '.join(sorted(missing))}"])
 
 
-def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
-    """(deduplicated, normalised) rows that are sealed in a folder or below it; of a split that is there as both, those
-    that are deduplicated. Of a folder as a hub has it, the rows that it was laid out from.
+def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
+    """Return the deduplicated and the normalised rows sealed below a folder.
+
+    A split with both is returned as deduplicated rows only. A folder in hub layout stands for the rows it was built
+    from.
 
     Raises:
-        UsageError: there are none; else as `sealed_below`.
+        UsageError: No rows are sealed there; or as `sealed_below`.
     """
-    found = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
-    for layout in [one for one in found.values() if one.kind.name == nemotron.HF_LAYOUT.name]:
+    targets = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
+    for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:
         for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
-            found.setdefault(rows.role, rows)
-    deduplicated = {one.partition: one for one in found.values() if one.kind.name == nemotron.DEDUPLICATED.name}
-    normalised = [one for one in found.values() if one.kind.name == nemotron.NORMALIZED_SHARDS.name]
+            targets.setdefault(rows.role, rows)
+    deduplicated = {
+        target.partition: target for target in targets.values() if target.kind.name == nemotron.DEDUPLICATED.name
+    }
+    normalised = [target for target in targets.values() if target.kind.name == nemotron.NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
-        raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
-    return [*deduplicated.values()], [one for one in normalised if one.partition not in deduplicated]
+        fix = "give an output folder of `nemotron normalize` or `run`"
+        raise UsageError("no sealed rows found", folder, fix)
+    return [*deduplicated.values()], [target for target in normalised if target.partition not in deduplicated]
 
 
-def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], build: Build) -> None:
+def _build(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: Build) -> None:
     build = build.at_place()
-    section = _dataset_section(dataset, said["revision"], said["splits"], build.run.require_hub("a dataset"))
+    revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
+    section = _dataset_section(dataset, revision, splits, build.run.require_hub("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
-        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
-    section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
-    if "rows" in asked and not (said.get("domain") or dataset_section.known_domain(section["dataset"])):
+        what = f"the output folder is inside the dataset {dataset}"
+        raise UsageError(what, build.out_dir, "give --out-dir a folder outside of it")
+    section |= {"domain": domain} if domain is not None else {}
+    if "rows" in content and not (domain or dataset_section.known_domain(section["dataset"])):
         domains = ", ".join(get_args(dataset_section.Domain))
-        raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
-    if "rows" in asked and "system" not in asked["rows"]:
+        raise UsageError("the domain of its rows is unknown", dataset, f"give --domain one of {domains}")
+    if "rows" in content and "system" not in content["rows"]:
         known = {dataset_key(name): efforts for name, efforts in dataset_section.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
-        section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
-    name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, said["splits"])])
-    content = {"system": "nemotron", "name": name, **asked, "datasets": [section]}
-    build.recipe(nemotron.NemotronRecipe, content, artifact_lines)
+        section["reasoning_effort"] = {split: effort for split, effort in efforts.items() if split in section["splits"]}
+    name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
+    recipe = {"system": "nemotron", "name": name, **content, "datasets": [section]}
+    build.recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
-    """Return the dataset as a recipe has it, with its commit of now and the splits that are there."""
-    known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # of these the owner can be left out
-    repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
+    """Return a recipe's section for the dataset, with its commit and splits."""
+    known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # these can be typed without their owner
+    repo = known.get(dataset.lower(), dataset) if local_folder(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)
     path = Path(section["path"]) if "path" in section else None
-    there = list(find_hub_splits(hub, repo, section["revision"]) if path is None else find_folder_splits(path))
-    if not there:
-        raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
-    unknown = next((split for split in splits if split not in there), None)
+    available = list(find_hub_splits(hub, repo, section["revision"]) if path is None else find_folder_splits(path))
+    if not available:
+        raise UsageError("no JSON lines or Parquet files found", dataset, "give a dataset of rows")
+    unknown = next((split for split in splits if split not in available), None)
     if unknown is not None:
-        raise unknown_split_error(unknown, there, dataset)
-    return {"dataset": path.name if path else repo, **section, "splits": list(dict.fromkeys(splits)) or there}
+        raise unknown_split_error(unknown, available, dataset)
+    return {"dataset": path.name if path else repo, **section, "splits": list(dict.fromkeys(splits)) or available}

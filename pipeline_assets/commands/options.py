@@ -1,4 +1,7 @@
-"""Options of commands that are made from sections of recipes: each key has its check, option and help in one place."""
+"""Command options generated from sections of recipes.
+
+A key has its check, its option and its help text in one place: the section.
+"""
 
 import dataclasses
 import functools
@@ -28,12 +31,14 @@ Content = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Marks a parameter of a command as the content of a section, whose keys are options.
+    """Mark on a command's parameter that is the content of a section.
 
-    A key whose option isn't given is left out, unless null is what it is then; a list is empty then.
+    The keys of the section are options. The content omits a key whose option is not typed, unless the key is then null
+    or an empty list.
 
     Attributes:
-        keys: those that are options, dotted; None for all that have an `Option`.
+        section: Section of a recipe.
+        keys: Dotted keys that become options; None for all that have an `Option`.
     """
 
     section: type[pydantic.BaseModel]
@@ -41,17 +46,18 @@ class Section:
 
 
 class Sets:
-    """Marks an option of a command as what sets recipe keys that no section makes options of."""
+    """Mark on a command's option that sets recipe keys without an `Option`."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys
 
 
 def make_command(function: Callable[..., bool | None]) -> TyperCommand:
-    """A command of a function, whose parameters are the options; where one is a `Section` or a dataclass, its keys or
-    fields are. Where the function answers False, the exit status is 1. Its docstring ends the help.
+    """Build a command from a function, whose parameters become options.
 
-    Errors name recipe keys by the options that set them. What can go on says how.
+    A parameter marked `Section` becomes an option per key, and a dataclass one per field. The function's docstring ends
+    the help. Exit status is 1 if the function returns False. Errors name recipe keys by the options that set them, and
+    end with the command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat: dict[str, inspect.Parameter] = {}
@@ -60,30 +66,30 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     parts: dict[str, Callable[[Content], object]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         marks = get_args(hints[name])
-        of_section = next((one for one in marks if isinstance(one, Section)), None)
-        if of_section is not None:
-            keys = list(_keys(of_section))
+        section = next((mark for mark in marks if isinstance(mark, Section)), None)
+        if section is not None:
+            keys = list(_keys(section))
             flat |= {key.parameter.name: key.parameter for key in keys}
             options |= {key.path: _option(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
-            flat |= {one.name: one for one in click_parameters(hints[name])}
-            parts[name] = functools.partial(_filled, hints[name])
+            flat |= {field.name: field for field in click_parameters(hints[name])}
+            parts[name] = functools.partial(_fill_dataclass, hints[name])
         else:
             flat[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
-    for one in flat.values():
-        names |= _names_set(one)
-    option_of = option_finder(options, names)
-    settings = {one.name: one for one in click_parameters(Settings) if one.name not in flat}
+    for option in flat.values():
+        names |= _options_by_key(option)
+    option_for = option_finder(options, names)
+    settings = {field.name: field for field in click_parameters(Settings) if field.name not in flat}
     flat |= settings
 
-    def run(**given: Any) -> None:
-        apply({name: given[name] for name in settings})
+    def run(**values: Any) -> None:
+        apply({name: values[name] for name in settings})
         Stopwatch.name_command(as_typed())
         try:
-            with resume_hint(as_typed()), naming(option_of=option_of), explaining(_root(given)):
-                is_yes = function(**{name: part(given) for name, part in parts.items()})
+            with resume_hint(as_typed()), naming(option_of=option_for), explaining(_root(values)):
+                is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
             end_bars()
         raise typer.Exit(int(is_yes is False))
@@ -96,25 +102,25 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     return command
 
 
-def _root(given: Mapping[str, object]) -> Path:
-    """Return the data root, or output folder, that a command was called with, else the one of the environment."""
-    folders = (given.get(name) for name in ("data", "out_dir", "output_dir", "out"))
-    found = next((folder for folder in folders if isinstance(folder, Path)), None)
-    return found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
+def _root(values: Mapping[str, object]) -> Path:
+    """Return the typed data root or output folder, else CORPUSMILL_DATA."""
+    folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
+    typed = next((folder for folder in folders if isinstance(folder, Path)), None)
+    return typed or Path(os.environ.get("CORPUSMILL_DATA") or "data")
 
 
-def _names_set(parameter: inspect.Parameter) -> dict[str, str]:
-    """Return the option by each recipe key that a parameter `Sets`."""
+def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
+    """Return a parameter's option by each recipe key that the parameter `Sets`."""
     keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, Sets) for key in mark.keys]
     return dict.fromkeys(keys, _option(parameter.name)) | ({"": "options"} if keys else {})
 
 
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:
-    """The option of a key, as recipes or a part of one has it.
+    """Return a function that finds the option of a recipe key.
 
     Args:
-        options: by the key in its section.
-        names: by the whole key.
+        options: Options by key within the section.
+        names: Options by whole key.
     """
 
     def option_name(key: str) -> str | None:
@@ -127,7 +133,13 @@ def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> Optio
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """A key that is an option; where that isn't given, `empty` is its value, and ... leaves it out."""
+    """A recipe key with an option.
+
+    Attributes:
+        path: Dotted key within the section.
+        parameter: Option as a parameter of the command.
+        empty: Value of the key if the option is not typed; ... omits the key.
+    """
 
     path: str
     parameter: inspect.Parameter
@@ -142,22 +154,22 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _keys(of: Section) -> Iterator[_Key]:
-    for path, field, option in _fields(of.section):
-        if of.keys is None or path in of.keys:
+def _keys(marked: Section) -> Iterator[_Key]:
+    for path, field, option in _fields(marked.section):
+        if marked.keys is None or path in marked.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
             kind, low, high = _type(field.annotation), *_bounds(field)
             default = _default(field, option)
             annotation = kind | None if default is None else kind
-            made = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
-            parameter = _parameter(word.replace("-", "_"), Annotated[annotation, made], default)
+            info = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
+            parameter = _parameter(word.replace("-", "_"), Annotated[annotation, info], default)
             has_null = type(None) in get_args(field.annotation)
             empty = None if has_null and (field.is_required() or field.default is None) else ...
             yield _Key(path, parameter, [] if kind == list[str] else empty)
 
 
 def _default(field: FieldInfo, option: Option) -> object:
-    """What an option is where it isn't given: None where the section, or the command, says what then."""
+    """Return the default of an option; None if the section or the command decides."""
     if option.default is not ...:
         return option.default
     if field.is_required():
@@ -166,9 +178,9 @@ def _default(field: FieldInfo, option: Option) -> object:
 
 
 def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
-    """Key, field and option of all that has one, in nested sections too."""
+    """Yield key, field and option of each key with an `Option`, also nested ones."""
     for name, field in section.model_fields.items():
-        option = next((one for one in field.metadata if isinstance(one, Option)), None)
+        option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
         if option is not None:
             yield f"{within}{name}", field, option
         else:
@@ -177,7 +189,7 @@ def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tup
 
 
 def _type(annotation: Any) -> Any:
-    """What is typed for a value: closed sets and decimals are text, that the section checks."""
+    """Return the type to parse; sections check closed sets and decimals as text."""
     if get_origin(annotation) is tuple:
         return list[str]
     kinds = {annotation, *get_args(annotation)}
@@ -185,18 +197,18 @@ def _type(annotation: Any) -> Any:
 
 
 def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
-    """The lowest and the highest value of a whole number."""
-    said = {
-        name: getattr(one, name) for one in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(one, name)
+    """Return the smallest and the largest value of an integer field."""
+    limits = {
+        name: getattr(mark, name) for mark in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)
     }
-    low, high = said.get("ge"), said.get("le")
-    return said["gt"] + 1 if "gt" in said else low, said["lt"] - 1 if "lt" in said else high
+    low, high = limits.get("ge"), limits.get("le")
+    return limits["gt"] + 1 if "gt" in limits else low, limits["lt"] - 1 if "lt" in limits else high
 
 
-def _content(keys: list[_Key], given: Mapping[str, Any]) -> Content:
+def _content(keys: list[_Key], values: Mapping[str, Any]) -> Content:
     content: Content = {}
     for key in keys:
-        value = key.empty if given[key.parameter.name] is None else given[key.parameter.name]
+        value = key.empty if values[key.parameter.name] is None else values[key.parameter.name]
         if value is not ...:
             *sections, last = key.path.split(".")
             part = content
@@ -206,5 +218,5 @@ def _content(keys: list[_Key], given: Mapping[str, Any]) -> Content:
     return content
 
 
-def _filled(fields_of: type[Any], given: Mapping[str, Any]) -> object:
-    return fields_of(**{field.name: given[field.name] for field in dataclasses.fields(fields_of)})
+def _fill_dataclass(options: type[Any], values: Mapping[str, Any]) -> object:
+    return options(**{field.name: values[field.name] for field in dataclasses.fields(options)})

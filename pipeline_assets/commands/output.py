@@ -1,4 +1,4 @@
-"""The standard output of a command, where the shell closed it or where it takes nothing."""
+"""Standard output that is closed, or that cannot be written."""
 
 import contextlib
 import os
@@ -9,20 +9,20 @@ from pipeline_assets.spine.errors import InputError
 
 
 def open_closed_streams() -> None:
-    """Give the streams that the shell closed, as `>&-` does, a file that takes and keeps nothing."""
+    """Replace streams that the shell closed, as with `>&-`, by the null device."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
 
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Explain an error of the standard output, which has nothing to do with the data root.
+    """Explain errors of standard output, which are no errors of the data root.
 
     Raises:
-        BrokenPipeError: Nobody reads it any more.
-        InputError: It can't be written.
+        BrokenPipeError: The reader has closed the pipe.
+        InputError: The output cannot be written.
     """
     try:
         yield
@@ -30,10 +30,10 @@ def writing_output() -> Iterator[None]:
         raise
     except OSError as error:
         discard_output()
-        what = f"it can't be written ({error.strerror})"
-        raise InputError(what, "standard output", "send it to another place") from None
+        what = f"cannot be written ({error.strerror})"
+        raise InputError(what, "standard output", "redirect it to another file or program") from None
 
 
 def discard_output() -> None:
-    """Send what is left of the standard output nowhere, since Python flushes it again when it ends."""
+    """Discard buffered standard output, because Python flushes it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""parallel: sentence pairs of a translation set, drawn once, their tokens, and a look at both."""
+"""The commands of `parallel`, which sample, encode and inspect sentence pairs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,80 +20,89 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 
-RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
+ParallelRecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
 _FILES, _SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
 _PIECES = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
-    said: Annotated[Content, Section(SampleRecipe)],
-    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder of the same layout.")] = "wmt/wmt14",
-    files: Annotated[list[str], typer.Option(help="Pattern of its files; {split} stands for each split.")] = _FILES,
-    split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")] = _SPLITS,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; default: main.")] = None,
+    sample_keys: Annotated[Content, Section(SampleRecipe)],
+    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder of its layout.")] = "wmt/wmt14",
+    files: Annotated[list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")] = _FILES,
+    split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _SPLITS,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,
     build: Build,
 ) -> None:
-    """By default 120 pairs of WMT14 fr-en.
+    """Draw sentence pairs of a translation dataset once, and split them.
+
+    Sample 120 pairs of WMT14 fr-en by default.
 
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """
     run = build.run
-    found = folder_or_commit(run.require_hub("pairs"), dataset, "--dataset", revision)
-    source: Content = {"splits": split, "files": files, **({} if "path" in found else {"dataset": dataset}), **found}
-    languages = said["languages"]
+    keys = folder_or_commit(run.require_hub("pairs"), dataset, "--dataset", revision)
+    source: Content = {"splits": split, "files": files, **({} if "path" in keys else {"dataset": dataset}), **keys}
+    languages = sample_keys["languages"]
     name = slugify(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
-    content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": said}
+    content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": sample_keys}
     path = run.root / "recipes" / f"{name}.yaml"
-    there: Content = read_yaml(path) if path.exists() else {}
-    if there == content | {"encode": there.get("encode")}:  # the same sample, whose tokens were asked for since
-        content = there
+    existing: Content = read_yaml(path) if path.exists() else {}
+    if existing == content | {"encode": existing.get("encode")}:  # the same sample, which `encode` extended
+        content = existing
     build.recipe(ParallelRecipe, content)
 
 
 def encode(
-    recipe: RecipeOf,
-    said: Annotated[Content, Section(EncodeSection)],
-    spm_model: Annotated[Path | None, typer.Option(help="A SentencePiece model; default: one is trained.")] = None,
+    recipe: ParallelRecipeName,
+    encode_keys: Annotated[Content, Section(EncodeSection)],
+    spm_model: Annotated[Path | None, typer.Option(help="SentencePiece model. Default: train one.")] = None,
     *,
     build: Build,
 ) -> None:
-    """Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out"""
+    """Encode a sample's pairs with a trained or an external model.
+
+    Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out
+    """
     run = build.run
     content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
     if spm_model is not None:
         if not spm_model.is_file():
-            raise UsageError("there is no such file", spm_model, MODEL_HINT)
-        if said.pop("vocab_size", _PIECES) != _PIECES:
-            raise UsageError("a model that is given has its pieces", "--vocab-size", "leave it out")
+            raise UsageError("file not found", spm_model, MODEL_HINT)
+        if encode_keys.pop("vocab_size", _PIECES) != _PIECES:
+            raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
         load_model(spm_model.read_bytes(), spm_model)
-        said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    build.recipe(ParallelRecipe, content | {"encode": said})
+        encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
+    build.recipe(ParallelRecipe, content | {"encode": encode_keys})
 
 
-def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:
-    """Example: corpusmill parallel inspect wmt14-fr-en --data out"""
+def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJson = False) -> None:
+    """Show a sample, its tokens, and the padding of its batches.
+
+    Example: corpusmill parallel inspect wmt14-fr-en --data out
+    """
     from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
     from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
     from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 
-    wanted = ParallelRecipe.read(recipe_path(recipe, data))
-    drawn = read_sample(data / wanted.target(SAMPLE.name).folder / MANIFEST)
-    told: dict[str, Any] = {"sample": drawn.meta, "pairs": [(one.src_text, one.tgt_text) for one in drawn.pairs[:3]]}
+    parallel = ParallelRecipe.read(recipe_path(recipe, data))
+    drawn = read_sample(data / parallel.target(SAMPLE.name).folder / MANIFEST)
+    first_pairs = drawn.pairs[:3]
+    content: dict[str, Any] = {"sample": drawn.meta, "pairs": [(pair.src_text, pair.tgt_text) for pair in first_pairs]}
     lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]
-    lines += aligned([(one.split, one.src_text, one.tgt_text) for one in drawn.pairs[:3]])
-    if wanted.encode is not None:
-        folder = data / wanted.target(TOKEN_CACHE.name).folder
+    lines += aligned([(pair.split, pair.src_text, pair.tgt_text) for pair in first_pairs])
+    if parallel.encode is not None:
+        folder = data / parallel.target(TOKEN_CACHE.name).folder
         cache, losses = open_cache(folder), read_lost_text(open_artifact(folder).manifest) or {}
         lengths = cache.lengths("pair")[cache.rows("train")]
         waste = {
             name: round(pad_waste(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
             for name, order in (("random", Order()), ("bucketed", Order(bucket_steps=20)))
         }
-        told |= {"cache": cache.meta, "pad_waste": waste, **lost_text(losses)}
+        content |= {"cache": cache.meta, "pad_waste": waste, **lost_text(losses)}
         lines += [
             f"{cache.meta.vocab_size:,} pieces, {dict(cache.meta.tokens)} tokens, cut: {dict(cache.meta.truncated)}",
             f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",
             *(f"{side}: {lost}" for side, lost in losses.items()),
         ]
-    answer(as_json, told, lines)
+    answer(as_json, content, lines)

@@ -1,4 +1,4 @@
-"""export, publish: what is sealed, for others: a folder that other programs read, a dataset of a hub."""
+"""The commands `export` and `nemotron publish`, which copy sealed artifacts."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -35,21 +35,22 @@ _SHOWN = 8
 
 
 def publish(
-    repo: Annotated[str, typer.Argument(help="owner/name on the hub; made if it isn't there.")],
-    folder: Annotated[
-        Path, typer.Argument(help="Sealed folder of inventories, rows, pools or subsets, or around one.")
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be sent; send nothing.")] = False,
-    public: Annotated[bool, typer.Option("--public", help="A repo that is made can be read by anybody.")] = False,
+    repo: Annotated[str, typer.Argument(help="owner/name on the hub; created if missing.")],
+    folder: Annotated[Path, typer.Argument(help="Sealed folder of rows, pools or subsets, or its parent.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without sending anything.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Create a public repository, not a private one.")] = False,
     allow_unknown_licences: Annotated[
-        bool, typer.Option("--allow-unknown-licences", help="Send rows of which nobody knows the licence, too.")
+        bool, typer.Option("--allow-unknown-licences", help="Include rows of unknown licence.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace what was published of something else, or a card of another hand.")
+        bool, typer.Option("--replace", help="Replace another artifact's files or a foreign card.")
     ] = False,
     data: OptionalRoot = None,
 ) -> None:
-    """Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2"""
+    """Publish a sealed folder as a hub dataset; needs HF_TOKEN.
+
+    Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2
+    """
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo, hf_token
     from pipeline_assets.corpus.publishing.publication import prepare_publication
     from pipeline_assets.corpus.publishing.publish import plan_publication
@@ -58,28 +59,28 @@ def publish(
     log_to_stderr()
     folder = _publishable(folder)
     require_manifest(folder)
-    place = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
-    with forbid_replacement(folder), place.limits():
-        owners = place.check_token()
-        made = prepare_publication(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
-        plan = plan_publication(made, place, replaces=replace)
-        print_lines([*_state(place, plan.parent, owners, public), *made.terms(), *plan.lines()])
+    hub_repo = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
+    with forbid_replacement(folder), hub_repo.limits():
+        owners = hub_repo.check_token()
+        publication = prepare_publication(open_artifact(folder), hub_repo, allow_unknown=allow_unknown_licences)
+        plan = plan_publication(publication, hub_repo, replaces=replace)
+        print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.terms(), *plan.lines()])
         if not dry_run:
-            commit, plan = send(made, place, private=not public, replaces=replace)
-            sent = f"{pluralize(len(plan.parts), 'commit')} made, {as_bytes(plan.bytes)} sent"
-            print_lines([f"{repo} at {commit}: {sent}; read back" if plan.parts else f"{repo}: all is there already"])
+            commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
+            summary = f"{pluralize(len(plan.parts), 'commit')} created, {as_bytes(plan.bytes)} sent and read back"
+            print_lines([f"{repo} at {commit}: {summary}" if plan.parts else f"{repo}: already up to date"])
 
 
 def _publishable(folder: Path) -> Path:
-    """Return the folder if it is sealed, else the only one below it whose rows nothing else there has."""
+    """Return the folder if sealed, else its only subfolder of final rows."""
     if (folder / FILE_NAME).exists():
         return folder
     places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-    found = {place: manifest for place in places if (manifest := open_artifact(place).manifest).kind in _PUBLISHED}
-    used = {entry["digest"] for manifest in found.values() for entry in manifest.identity.upstream}
-    last = [place for place, manifest in found.items() if manifest.digest not in used]
+    manifests = {place: manifest for place in places if (manifest := open_artifact(place).manifest).kind in _PUBLISHED}
+    used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
+    last = [place for place, manifest in manifests.items() if manifest.digest not in used]
     if not last:
-        raise UsageError("no rows to publish are sealed here", folder, "give a folder of pools or normalized rows")
+        raise UsageError("no sealed rows to publish found", folder, "give a folder of pools or normalised rows")
     if len(last) > 1:
         names = ", ".join(map(str, last[:_SHOWN]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "give one of them")
@@ -87,35 +88,37 @@ def _publishable(folder: Path) -> Path:
     return last[0]
 
 
-def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
+def _repo_lines(repo: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
     if parent is not None:
-        yield f"{place.url} is there, at {parent}"
-        if public and (place.settings() or {}).get("private"):
-            yield "it is private, and --public is of a repo that is made: make it public on its page"
+        yield f"{repo.url} exists, at {parent}"
+        if public and (repo.settings() or {}).get("private"):
+            yield "the repository is private; --public only affects new ones: make it public on its page"
         return
-    yield f"{place.url} will be made, {'public' if public else 'private'}"
-    owner = place.name.partition("/")[0]
+    yield f"{repo.url} will be created, {'public' if public else 'private'}"
+    owner = repo.name.partition("/")[0]
     if owner not in owners:
-        yield f"the token is of {', '.join(owners)}: it may not be allowed to make it for {owner}"
+        yield f"the token belongs to {', '.join(owners)} and may lack permission to create it for {owner}"
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="Folder of documents, or of normalised rows.")],
-    out: Annotated[Path, typer.Option(help="Folder that is made.")],
-    to: Annotated[Literal["parquet", "jsonl", "hf"], typer.Option(help="Format; hf: as on a hub.")] = "parquet",
+    folder: Annotated[Path, typer.Argument(help="Folder of documents or normalised rows.")],
+    out: Annotated[Path, typer.Option(help="Output folder.")],
+    to: Annotated[
+        Literal["parquet", "jsonl", "hf"], typer.Option(help="Format; hf is the layout of a hub.")
+    ] = "parquet",
     data: OptionalRoot = None,
 ) -> None:
-    """Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes"""
+    """Write documents or rows as Parquet or JSON lines, with a card.
+
+    Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes
+    """
     from pipeline_assets.build.rows.export import export as export_rows
     from pipeline_assets.build.rows.row_stores import open_rows
 
     root = data_root(folder, data)
     with forbid_replacement(folder):
         require_manifest(folder)
-        made = export_rows(
-            open_rows(folder, SYSTEMS.kinds, Lineage(root)),
-            to,
-            out,
-            Run.from_settings(root, os.environ).settings.zstd_level,
-        )
-    echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")
+        level = Run.from_settings(root, os.environ).settings.zstd_level
+        exported = export_rows(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, level)
+    size = as_bytes(exported.bytes)
+    echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {size}, and README.md")

@@ -1,4 +1,4 @@
-"""rebuild, diff: whether an artifact that is made again from its manifest is the same, and what makes two differ."""
+"""The commands `rebuild` and `diff`, which compare two builds of an artifact."""
 
 import os
 import uuid
@@ -29,28 +29,32 @@ _GAP = "  "
 
 def rebuild(
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
-    upstream: Annotated[bool, typer.Option("--upstream", help="Build all its upstream again too.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the rebuilt copy; one that differs always is.")] = False,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Rebuild all upstream artifacts too.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep an identical copy; different ones are always kept.")
+    ] = False,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,
 ) -> bool:
-    """Example: corpusmill rebuild data/megatron/healing_text_v1/train"""
+    """Build an artifact again from its manifest and compare.
+
+    Example: corpusmill rebuild data/megatron/healing_text_v1/train
+    """
     from pipeline_assets.trust.rebuild import rebuild as build_again
 
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
-    run = Run.from_settings(
-        root, os.environ, remote_launcher=remote_launcher_factory(os.environ, salt=uuid.uuid4().hex)
-    )
-    done = build_again(folder, run, SYSTEMS.kinds, upstream, keep)
-    terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done)))
-    return done.is_identical
+    launcher = remote_launcher_factory(os.environ, salt=uuid.uuid4().hex)
+    run = Run.from_settings(root, os.environ, remote_launcher=launcher)
+    rebuilt = build_again(folder, run, SYSTEMS.kinds, upstream, keep)
+    terminal.answer(as_json, _rebuild_json(rebuilt), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(rebuilt)))
+    return rebuilt.is_identical
 
 
-def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
+def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
     return {
-        "identical": done.is_identical,
-        "kept": done.kept,
+        "identical": rebuilt.is_identical,
+        "kept": rebuilt.kept,
         "artifacts": [
             {
                 "artifact": outcome.step.manifest.kind,
@@ -59,30 +63,30 @@ def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
                 "verdict": outcome.verdict,
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
-                "copy": done.copy_of(outcome),
+                "copy": rebuilt.copy_of(outcome),
                 "files": outcome.files,
                 "elsewhere": outcome.other_differences,
                 "stored_otherwise": outcome.stored_otherwise,
                 "versions": outcome.versions,
             }
-            for outcome in done.outcomes
+            for outcome in rebuilt.outcomes
         ],
     }
 
 
-def _rebuild_lines(done: "Rebuild") -> Iterator[str]:
-    for outcome in done.outcomes:
+def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
+    for outcome in rebuilt.outcomes:
         step = outcome.step
         word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
-        yield f"{word:11} {step.place or f'{step.manifest.name}, of which only the manifest is left'}"
-        for line in _outcome_lines(outcome, done.copy_of(outcome)):
+        yield f"{word:11} {step.place or f'{step.manifest.name} (only its manifest exists)'}"
+        for line in _outcome_lines(outcome, rebuilt.copy_of(outcome)):
             yield _GAP + line
 
 
 def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     step = outcome.step
     if outcome.rebuilt is None:
-        yield "what it is made from came out different"
+        yield "an input differs after its rebuild"
         return
     if outcome.verdict == "different":
         yield f"sealed   {step.manifest.digest}"
@@ -90,7 +94,7 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     else:
         yield outcome.rebuilt.digest
     if outcome.verdict == "identical":
-        yield _identical_words(outcome)
+        yield _describe_identical(outcome)
     for finding in outcome.files:
         yield from _file_lines(finding)
     yield from outcome.other_differences[:_SHOWN_LINES]
@@ -99,26 +103,26 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     if outcome.stored_otherwise:
         files = terminal.pluralize(len(outcome.stored_otherwise), "file")
         paths = terminal.join_first(outcome.stored_otherwise, _SHOWN_FILES)
-        yield f"{files} equal, though stored in other bytes: {paths}"
+        yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
-        same = "program, Python, platform and libraries are those of when it was sealed"
-        yield "other than when it was sealed:" if outcome.versions else same
+        unchanged = "program, Python, platform and libraries are unchanged since the seal"
+        yield "changed since the seal:" if outcome.versions else unchanged
         yield from (f"{_GAP}{version.name}: {version.sealed} → {version.local}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
-            yield f"to look closer: {terminal.as_command('diff', step.place, copy)}"
+            yield f"for details: {terminal.as_command('diff', step.place, copy)}"
     if outcome.verdict == "damaged" and step.place is not None:
-        yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
-        yield f"to mend it: {repair_command(step.place)}"
+        yield "the rebuilt copy matches the manifest; the sealed files do not"
+        yield f"to repair it: {repair_command(step.place)}"
 
 
-def _identical_words(outcome: "StepOutcome") -> str:
+def _describe_identical(outcome: "StepOutcome") -> str:
     files = len(outcome.step.manifest.identity.files)
     if not files:
-        return "no files: what its manifest says came out the same"
-    return f"{terminal.pluralize(files, 'file')} rebuilt as the manifest says" + (
-        "; those sealed are intact" if outcome.is_sealed_intact else ""
+        return "no files; the manifest is the same"
+    return f"{terminal.pluralize(files, 'file')} rebuilt, equal to the manifest" + (
+        "; the sealed files are intact" if outcome.is_sealed_intact else ""
     )
 
 
@@ -128,61 +132,69 @@ def _file_lines(finding: "FileFinding") -> Iterator[str]:
     elif finding.rebuilt is None and finding.sealed is not None:
         yield f"{finding.path}: not in the rebuilt copy; {finding.sealed.rows:,} rows were sealed"
     elif not finding.matches_manifest:
-        yield f"{finding.path}: other content"
+        yield f"{finding.path}: different content"
     if finding.damage is not None:
         yield f"{finding.path}: the sealed file is damaged: {finding.damage}"
 
 
 def diff(
     a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
-    b: Annotated[Path, typer.Argument(help="Folder of another one of its kind.")],
+    b: Annotated[Path, typer.Argument(help="Folder of another artifact of its kind.")],
     as_json: terminal.AsJson = False,
 ) -> bool:
-    """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
+    """Compare two artifacts, down to their documents.
+
+    Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2
+    """
     from pipeline_assets.build.rows.comparison import compare
 
     with forbid_replacement(a), forbid_replacement(b):
-        left, right = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
-        found = compare(left, right, SYSTEMS.kinds)
-    terminal.answer(as_json, _diff_json(found), _diff_lines(found))
-    return found.is_identical
+        first, second = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
+        comparison = compare(first, second, SYSTEMS.kinds)
+    terminal.answer(as_json, _diff_json(comparison), _diff_lines(comparison))
+    return comparison.is_identical
 
 
-def _diff_json(found: "Comparison") -> dict[str, Any]:
+def _diff_json(comparison: "Comparison") -> dict[str, Any]:
     sides = {
         side: {
-            "folder": one.folder,
-            "kind": one.manifest.kind,
-            "name": one.manifest.name,
-            "digest": one.manifest.digest,
+            "folder": artifact.folder,
+            "kind": artifact.manifest.kind,
+            "name": artifact.manifest.name,
+            "digest": artifact.manifest.digest,
         }
-        for side, one in (("a", found.a), ("b", found.b))
+        for side, artifact in (("a", comparison.a), ("b", comparison.b))
     }
     return {
         **sides,
-        "identical": found.is_identical,
-        **found.changes,
-        "documents": found.documents,
-        "counts": [vars(count) | {"delta": count.delta} for count in found.counts],
+        "identical": comparison.is_identical,
+        **comparison.changes,
+        "documents": comparison.documents,
+        "counts": [vars(count) | {"delta": count.delta} for count in comparison.counts],
     }
 
 
-def _diff_lines(found: "Comparison") -> Iterator[str]:
-    for side, one in (("A", found.a), ("B", found.b)):
-        yield f"{side}  {one.folder}  {one.manifest.digest}"
-    if found.is_identical:
-        yield "identical: their manifests say so, no file was read (`corpusmill verify` reads)"
+def _diff_lines(comparison: "Comparison") -> Iterator[str]:
+    for side, artifact in (("A", comparison.a), ("B", comparison.b)):
+        yield f"{side}  {artifact.folder}  {artifact.manifest.digest}"
+    if comparison.is_identical:
+        yield "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
         return
     yield "different"
-    for part, lines in found.changes.items():
+    for part, lines in comparison.changes.items():
         more = [f"and {len(lines) - _SHOWN_LINES:,} more; --json gives all"] if len(lines) > _SHOWN_LINES else []
         yield from _section(part.replace("_", " "), [*lines[:_SHOWN_LINES], *more])
     counts = [
-        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
-        for one in found.counts
+        (
+            _describe_count(count.name),
+            _figure(count.a),
+            _figure(count.b),
+            "" if count.is_equal else _figure(count.delta, "+"),
+        )
+        for count in comparison.counts
     ]
     yield from _section("counts", terminal.aligned([("", "A", "B", "change"), *counts], numbers=(1, 2, 3)))
-    for changes in found.documents:
+    for changes in comparison.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _section(title, _document_lines(changes))
 
@@ -197,8 +209,8 @@ def _figure(value: int | str, sign: str = "") -> str:
     return format(value if isinstance(value, int) else Decimal(value), f"{sign},")
 
 
-def _count_words(name: str) -> str:
-    """A count as people say it; the ledger is rows read = documents kept + merged + dropped + rejected."""
+def _describe_count(name: str) -> str:
+    """Describe a count; rows read = documents kept + merged + dropped + rejected."""
     match name.split(".", 2):
         case ["ledger", "in"]:
             return "rows read"
@@ -214,17 +226,17 @@ def _count_words(name: str) -> str:
 
 
 def _document_lines(changes: "DocumentChanges") -> list[str]:
-    told = [
+    groups = [
         (changes.only_in_a, "only in A"),
         (changes.only_in_b, "only in B"),
         (changes.in_both, "in both"),
-        (changes.changed, "in both, but with another text"),
+        (changes.changed, "in both, with different texts"),
     ]
     if changes.relabelled.documents:
-        told.append((changes.relabelled, f"in both, of the same text, but {changes.labels}"))
+        groups.append((changes.relabelled, f"in both, with the same text, but {changes.labels}"))
     return [
-        f"{terminal.pluralize(found.documents, 'document')} {words}"
-        + (f": {', '.join(found.examples)}" if found.examples else "")
-        + (", …" if found.documents > len(found.examples) > 0 else "")
-        for found, words in told
+        f"{terminal.pluralize(group.documents, 'document')} {description}"
+        + (f": {', '.join(group.examples)}" if group.examples else "")
+        + (", …" if group.documents > len(group.examples) > 0 else "")
+        for group, description in groups
     ]

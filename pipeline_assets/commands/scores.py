@@ -1,4 +1,4 @@
-"""nemotron score, percentiles, subsets: how likely a model finds completions, and what is chosen by that."""
+"""The commands of `nemotron` that score completions and select rows by score."""
 
 import re
 import tempfile
@@ -15,7 +15,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_targets
-from pipeline_assets.commands.inputs import folder_named, folder_or_commit, sealed_below, slugify
+from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
@@ -33,9 +33,9 @@ from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, score_outputs, scored_splits
 
-Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
-Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
-Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or around some.")]
+Model = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
+Against = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
+Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
 
 def score(
@@ -43,115 +43,123 @@ def score(
     model: Model,
     scoring: Annotated[Content, Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))],
     *,
-    revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
-    pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
-    pool_subdir: Annotated[str | None, typer.Option(help="Only this folder of the pools.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Model's commit, branch or tag.")] = None,
+    pool_revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of pools on the hub.")] = None,
+    pool_subdir: Annotated[str | None, typer.Option(help="Score only this folder of the pools.")] = None,
     against: Against = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work without scoring.")] = False,
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
+    """Score completions of pools with a language model: NLL, bits/byte.
+
+    Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out
+    """
     if scoring["batch_tokens"] < MIN_BATCH_TOKENS:
         what = f"must be at least {MIN_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
     build = build.at_place()
-    run, elsewhere = build.run, build.run.remote_launcher
-    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else detect_device())}
-    models = [_model(model, "--model", revision, run)]
-    models += [] if against is None else [_model(against, "--against", None, run)]
-    for one in models:
-        if "path" in one:
-            ModelFolder(Path(one["path"])).choose_files()  # refuses the second before all is scored by the first
-    names = [Path(one.get("path") or one["name"]).name for one in models]
+    run, remote = build.run, build.run.remote_launcher
+    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if remote else detect_device())}
+    models = [_model_section(model, "--model", revision, run)]
+    models += [] if against is None else [_model_section(against, "--against", None, run)]
+    for section in models:
+        if "path" in section:
+            ModelFolder(Path(section["path"])).choose_files()  # refuse the second model before scoring with the first
+    names = [Path(section.get("path") or section["name"]).name for section in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
-    goals = [
-        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": one}, name, build).final_targets()
-        for one, name in zip(models, names, strict=True)
+    targets_by_model = [
+        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": section}, name, build).final_targets()
+        for section, name in zip(models, names, strict=True)
     ]
-    scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in goals]
-    if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
+    scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in targets_by_model]
+    if dry_run or remote is not None:  # a cost limit covers all models and splits: compare before the first call
         _print_work([target for targets in scored for target in targets], run)
     if dry_run:
         return
-    for targets in goals:
+    for targets in targets_by_model:
         build.targets(targets, _lines)
     if against is not None:
-        print_lines(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
-    folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
+        print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap(scored[0], scored[1], run)])
+    folders = " ".join(sorted({str(Path(*target.folder.parts[:3])) for target in scored[0]}))
     command = as_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
 def percentiles(in_dir: Scores, build: Build) -> None:
-    """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
-    scores = given_scores(in_dir)
+    """Show the spread of scores by domain, correctness and length.
+
+    Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
+    """
+    scores = sealed_scores(in_dir)
     build = build.at_place()
     build.targets(score_outputs(_recipe_name(scores), scores, None), _lines)
 
 
 def subsets(
     in_dir: Scores,
-    rules: Annotated[Path | None, typer.Option(help="YAML: `subsets` of a recipe; default: four rules.")] = None,
+    rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: four rules.")] = None,
     *,
     build: Build,
 ) -> None:
-    """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
+    """Select training subsets by score, as rows and as masked tokens.
+
+    Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
+    """
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
-    scores = given_scores(in_dir)
+    scores = sealed_scores(in_dir)
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
     build = build.at_place()
-    made = build_targets([target], build.run, build.strict, _subset_lines)
-    print_lines(
-        ["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)]
-    )
+    artifact = build_targets([target], build.run, build.strict, _subset_lines)
+    command = as_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
+    print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
 
 
-def _subset_lines(made: Artifact) -> Iterator[str]:
-    """How many rows each rule took; why none, where no row says what its conditions ask."""
-    identity = made.manifest.identity
-    yield f"{made.folder}  {identity.ledger}"
+def _subset_lines(artifact: Artifact) -> Iterator[str]:
+    """Yield the rows that each rule selected, with a reason for an empty subset."""
+    identity = artifact.manifest.identity
+    yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
-        unsaid = identity.decisions["rules"][rule].get("unsaid", [])
-        why = f": no row says anything in {', '.join(unsaid)}" if unsaid and not rows else ""
-        yield f"  {rule}: {rows:,} rows{why}"
+        empty = identity.decisions["rules"][rule].get("unsaid", [])
+        reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
+        yield f"  {rule}: {rows:,} rows{reason}"
 
 
-def given_scores(folder: Path) -> list[Target]:
-    """Scores that are sealed in a folder or below it, with what they were made from.
+def sealed_scores(folder: Path) -> list[Target]:
+    """Return the sealed scores in a folder and its subfolders, with their inputs.
 
     Raises:
-        UsageError: there are none; else as `sealed_below`.
+        UsageError: No scores are sealed there; or as `sealed_below`.
     """
     if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
-        raise UsageError("no scores are sealed there", folder, "give a folder that `nemotron score` or `run` made")
+        raise UsageError("no sealed scores found", folder, "give an output folder of `nemotron score` or `run`")
     return scores
 
 
 def _recipe_name(scores: Sequence[Target]) -> str:
-    return "-".join(sorted({one.name.partition("/")[0] for one in scores}))
+    return "-".join(sorted({target.name.partition("/")[0] for target in scores}))
 
 
-def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
-    """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    found = folder_or_commit(run.require_hub("a model").for_models(), model, option, revision)
-    return found if "path" in found else {"name": model, **found}
+def _model_section(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
+    """Return a recipe's section for the model: a folder, or a name and commit."""
+    section = folder_or_commit(run.require_hub("a model").for_models(), model, option, revision)
+    return section if "path" in section else {"name": model, **section}
 
 
 def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
 ) -> NemotronRecipe:
-    """Write the recipe that scores pools: sealed ones of the data root are upstream, others are pinned by file."""
-    ScoringSection.from_mapping(scoring, "the command")  # refuses an option before anything is read
-    folder, run = folder_named(pool, "--pool"), build.run
-    sealed = {} if folder is None or subdir else sealed_below(folder, CANDIDATE_POOLS)
-    if sealed and all(find_data_root(one.folder) == run.root for one in sealed.values()):
-        pools: Content = {"sealed_pools": [_sealed_section(one, run.root) for one in sealed.values()]}
-        names = sorted({one.name.partition("/")[0] for one in sealed.values()})
-        names = [str(one.partition) for one in sealed.values()] if len(sealed) == 1 else names
+    """Write the recipe that scores pools, which are upstream or pinned by file."""
+    ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
+    folder, run = local_folder(pool, "--pool"), build.run
+    sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
+    if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
+        pools: Content = {"sealed_pools": [_sealed_section(target, run.root) for target in sealed]}
+        names = sorted({target.name.partition("/")[0] for target in sealed})
+        names = [str(sealed[0].partition)] if len(sealed) == 1 else names
     else:
-        places = [str(one.folder) for one in sealed.values()] or [pool]
+        places = [str(target.folder) for target in sealed] or [pool]
         pools = {"datasets": [pools_section(place, revision, run.require_hub("pools"), subdir) for place in places]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model])])
@@ -161,8 +169,8 @@ def _scoring_recipe(
 
 
 def _print_work(scores: Sequence[Target], run: Run) -> None:
-    """Build the inputs of scores, and print what the scores that are not sealed would take."""
-    for _ in run_targets(upstream_first([above for one in scores for above in one.upstream]), run):
+    """Build the inputs of scores, and print the remaining work."""
+    for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass
     works = []
     for target in (target for target in scores if not target.matches_recipe(run.root)):
@@ -174,29 +182,33 @@ def _print_work(scores: Sequence[Target], run: Run) -> None:
             print_lines([line])
 
 
-def _lines(made: Artifact) -> Iterator[str]:
-    if made.manifest.kind == NLL_SCORES.name:
-        yield f"{made.folder}  {scored_summary(made.manifest.identity.counts)}"
-    elif made.manifest.kind == SCORE_REPORT.name:
-        rows = preview(made, SYSTEMS.kinds)
+def _lines(artifact: Artifact) -> Iterator[str]:
+    if artifact.manifest.kind == NLL_SCORES.name:
+        yield f"{artifact.folder}  {scored_summary(artifact.manifest.identity.counts)}"
+    elif artifact.manifest.kind == SCORE_REPORT.name:
+        rows = preview(artifact, SYSTEMS.kinds)
         yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
-        yield f"{made.folder / 'report.html'}"
+        yield f"{artifact.folder / 'report.html'}"
 
 
 def _sealed_section(pools: Target, root: Path) -> dict[str, Any]:
-    """Return the recipe's section of sealed pools: their folder below the data root, and the splits that have rows."""
+    """Return a recipe's section for sealed pools and their splits with rows."""
     files = open_artifact(pools.folder).manifest.identity.files
     splits = list(dict.fromkeys(pooled_split(file.path) for file in files))
     return {"folder": pools.folder.relative_to(root).as_posix(), "dataset": str(pools.partition), "splits": splits}
 
 
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
-    """Pools that weren't made here as a dataset of a recipe: the files of each split, by patterns.
+    """Return a recipe's section for external pools, with patterns for each split.
 
     Args:
-        subdir: the folder whose files alone are meant; that of a pool may be given by the pool's name.
+        pool: Folder, or owner/name on the hub.
+        revision: Branch, tag or commit on the hub; None for `main`.
+        hub: Hub client for datasets.
+        subdir: Only files of this folder; a pool's folder may be given by the pool's name.
+
     Raises:
-        UsageError: there is no such folder and no such dataset, or it has no Parquet.
+        UsageError: Neither a folder nor a dataset has this name, or it has no Parquet files.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None
@@ -207,12 +219,12 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     splits: dict[str, set[str]] = {}
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOLS}{subdir.strip('/')}/"]
     for name in names:
-        is_meant = not folders or any(f"/{name}".find(f"/{one}") >= 0 for one in folders)
-        if is_meant and name.endswith(".parquet"):
+        is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
+        if is_in_folder and name.endswith(".parquet"):
             splits.setdefault(pooled_split(name), set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
-        what = "it has no Parquet" + (f" in {' or '.join(folders)}" if folders else "")
-        raise UsageError(what, pool, "give pools: Parquet with the columns id, text and loss_mode")
+        what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
+        raise UsageError(what, pool, "give pools: Parquet files with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 
@@ -222,7 +234,7 @@ def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[st
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = StagingView(Path(scratch))
-        with scored_splits(first, run, folder) as one, scored_splits(second, run, folder) as other:
-            gap = score_gap(one, other)
+        with scored_splits(first, run, folder) as base, scored_splits(second, run, folder) as other:
+            gap = score_gap(base, other)
             rows = gap.rows()
             return [*aligned(rows, range(1, len(rows[0]))), *gap.warnings()]

@@ -1,4 +1,4 @@
-"""Settings of a run as options, which every command takes before its name or after it."""
+"""Run settings as options, which every command accepts before or after its name."""
 
 import dataclasses
 import inspect
@@ -9,13 +9,16 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-PANEL = "Also"  # section of the help that names them
+PANEL = "Also"  # section of the help that lists these options
 _SHOWN: Any = {"show_default": False, "rich_help_panel": PANEL}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Each is the variable CORPUSMILL_<FIELD>, which the run, its workers and its libraries read; None leaves it."""
+    """Options that set the variable CORPUSMILL_<FIELD>; None keeps the variable.
+
+    The run, its workers and its libraries read the variables.
+    """
 
     workers: Annotated[
         int | None,
@@ -26,33 +29,33 @@ class Settings:
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.", **_SHOWN)] = False
     memory_mib: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Memory of deduplication; the rest spills.", **_SHOWN)
+        int | None, typer.Option(min=1, metavar="N", help="MiB for deduplication; the rest spills.", **_SHOWN)
     ] = None
     faiss_gpu: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="GPU to search on; else the first, or CPU.", **_SHOWN)
+        int | None, typer.Option(min=0, metavar="N", help="GPU for faiss; default: the first.", **_SHOWN)
     ] = None
     launcher: Annotated[Literal["local", "modal"] | None, typer.Option(help="Where score shards run.", **_SHOWN)] = None
     modal_cost_limit: Annotated[
         float | None,
-        typer.Option("--cost-limit", min=0, metavar="USD", help="Limit of a command on Modal.", **_SHOWN),
+        typer.Option("--cost-limit", min=0, metavar="USD", help="Limit per command on Modal.", **_SHOWN),
     ] = None
     modal_split_cost_limit: Annotated[
         float | None,
-        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Limit of a split on Modal.", **_SHOWN),
+        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Limit per split on Modal.", **_SHOWN),
     ] = None
 
 
-def apply(given: Mapping[str, Any]) -> None:
-    """Set the variables of the settings that were typed, by the names of their fields."""
-    for name, value in given.items():
+def apply(values: Mapping[str, Any]) -> None:
+    """Set the variables of the typed settings, given by field name."""
+    for name, value in values.items():
         if value is not None and value is not False:
             os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
 
 
-def click_parameters(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a command that are the fields of a dataclass."""
-    hints = get_type_hints(fields_of, include_extras=True)
-    for field in dataclasses.fields(fields_of):
+def click_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+    """Yield a command's parameter for each field of a dataclass."""
+    hints = get_type_hints(options, include_extras=True)
+    for field in dataclasses.fields(options):
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default

@@ -1,4 +1,4 @@
-"""stage-a: sources of five kinds to Documents of one schema, by recipes that are written from what is typed."""
+"""The commands of `stage-a` that read, normalise and filter sources."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from pipeline_assets.build.files import keep_recipe
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolved, slugify
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
@@ -32,9 +32,7 @@ from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe
 
 NORMALIZED_DIR = "stage_a/normalized"
 _LIMIT = "max_reject_fraction"
-
-
-# Datasets that have a short name, and the config where none is given.
+# Datasets with a short name, each with its default config.
 KNOWN = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
     "fineweb-2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
@@ -44,57 +42,63 @@ KNOWN = {
 
 def hf_configs(
     dataset: Annotated[str, typer.Option(help="owner/name, fineweb-edu or fineweb-2.")],
-    lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched whole: eng.")] = None,
-    script: Annotated[str | None, typer.Option(help="ISO 15924 code, matched whole: Latn.")] = None,
-    contains: Annotated[str | None, typer.Option("--contains", "--filter", help="A piece of the name.")] = None,
+    lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched exactly: eng.")] = None,
+    script: Annotated[str | None, typer.Option(help="ISO 15924 code, matched exactly: Latn.")] = None,
+    contains: Annotated[str | None, typer.Option("--contains", "--filter", help="Part of the name.")] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     out_dir: OutDir = Path("data"),
     as_json: AsJson = False,
 ) -> bool:
-    """Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng"""
+    """List a dataset's configs by language and script, matched exactly.
+
+    Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng
+    """
     log_to_stderr()
-    hub, (repo, _) = open_hub(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
+    hub, (repo, _) = open_hub(out_dir.absolute(), os.environ), _resolve_name(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
-        raise UsageError("its card lists no configs", f"{repo}@{commit}", "name its files in a recipe")
-    found = configs if lang is None and script is None else matching_configs(configs, lang, script)
+        raise UsageError("the dataset's card lists no configs", f"{repo}@{commit}", "name its files in a recipe")
+    matches = configs if lang is None and script is None else matching_configs(configs, lang, script)
     if contains is not None:
-        found = [config for config in found if contains.lower() in config.name.lower()]
-        trapped = [config.name for config in found if config.language != contains.lower()]
-        if trapped:
-            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {join_first(trapped, 5)}"
+        matches = [config for config in matches if contains.lower() in config.name.lower()]
+        names = [config.name for config in matches if config.language != contains.lower()]
+        if names:
+            what = f"{contains!r} also occurs in {len(names)} names of other languages: {join_first(names, 5)}"
             echo(f"warning: {what}; use --lang", err=True)
-    rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
+    rows = [{"name": config.name, "language": config.language, "script": config.script} for config in matches]
     if not as_json:
-        echo(f"{repo}@{commit}: {len(found)} of {len(configs)} configs", err=True)
-    answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in found])
-    return bool(found)
+        echo(f"{repo}@{commit}: {len(matches)} of {len(configs)} configs", err=True)
+    answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in matches])
+    return bool(matches)
 
 
 def hf_stream(
     source: Annotated[
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), Sets("sources.0.source")
     ],
-    said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
+    keys: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     build: Build,
 ) -> None:
-    """Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out"""
-    hub, config = open_hub(build.out_dir.absolute(), os.environ), said.get("config")
+    """Read a sample of hub datasets at a commit.
+
+    Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out
+    """
+    hub, config = open_hub(build.out_dir.absolute(), os.environ), keys.get("config")
     sections = []
     for name in source:
-        repo, default = _known(name, "--source")
-        commit = resolved(hub, repo, said["revision"])
-        section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
-        sections.append(section | {key: said[key] for key in said if key == _LIMIT})
-    name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])
+        repo, default = _resolve_name(name, "--source")
+        commit = resolve_commit(hub, repo, keys["revision"])
+        section = hub_source(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
+        sections.append(section | {key: keys[key] for key in keys if key == _LIMIT})
+    name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
     _build_sources(build, name, sections)
 
 
-def _known(name: str, option: str) -> tuple[str, str]:
-    """The dataset that a name, given with an option, stands for, and its config where none is given."""
+def _resolve_name(name: str, option: str) -> tuple[str, str]:
+    """Return the dataset of a typed name, with its default config."""
     if name not in KNOWN and name.count("/") != 1:
-        raise UsageError(f"{name!r} is no dataset", option, f"give owner/name, {' or '.join(KNOWN)}")
+        raise UsageError(f"must be a dataset, got {name!r}", option, f"give owner/name, {' or '.join(KNOWN)}")
     return KNOWN.get(name, (name, "default"))
 
 
@@ -102,7 +106,10 @@ def ingest_manifest(
     manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")],
     build: Build,
 ) -> None:
-    """Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out"""
+    """Normalise every source of a recipe.
+
+    Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out
+    """
     path = recipe_path(manifest, build.out_dir)
     recipe = StageARecipe.read(path)
     path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
@@ -112,46 +119,55 @@ def ingest_manifest(
 
 def ingest_wikipedia(
     input: Inputs,
-    said: Annotated[Content, Section(WikipediaSource)],
+    keys: Annotated[Content, Section(WikipediaSource)],
     build: Build,
 ) -> None:
-    """Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out"""
-    if said["dump_date"] is not None and said["license_tag"] is not None:
-        what = "both --dump-date and --license are given"
-        raise UsageError(what, "stage-a ingest-wikipedia", "give the dump's date, which tells its licence, or that")
-    if said["dump_date"] is None and said["license_tag"] is None:
-        said["license_tag"] = UNKNOWN
-        print_lines(["warning: the licence is unknown: neither --dump-date nor --license is given"], err=True)
-    _build_sources(build, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said])
+    """Read the output of wikiextractor: <doc> elements or JSON lines.
+
+    Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
+    """
+    if keys["dump_date"] is not None and keys["license_tag"] is not None:
+        fix = "give only --dump-date, which determines the licence, or only --license"
+        raise UsageError("--dump-date excludes --license", "stage-a ingest-wikipedia", fix)
+    if keys["dump_date"] is None and keys["license_tag"] is None:
+        keys["license_tag"] = UNKNOWN
+        print_lines(["warning: the licence is unknown without --dump-date or --license"], err=True)
+    _build_sources(build, keys["source"], [_files_section("wikipedia", input, "**/wiki_*") | keys])
 
 
 def ingest_stackexchange(
     input: Inputs,
-    said: Annotated[Content, Section(StackExchangeSource)],
+    keys: Annotated[Content, Section(StackExchangeSource)],
     build: Build,
 ) -> None:
-    """Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out"""
+    """Read Posts.xml or .7z of sites; each site is a source.
+
+    Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out
+    """
     sections = []
     for file in list_files(*folder_and_patterns(input, "Posts.xml")):
         host = site_host(file.path)
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
-        sections.append(section | {"source": host, "host": host} | said)
+        sections.append(section | {"source": host, "host": host} | keys)
     _build_sources(build, "stackexchange", sections)
 
 
-def normalize(input: Inputs, said: Annotated[Content, Section(LocalSource)], build: Build) -> None:
-    """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
-    section = _files_section("local", input, "**/*") | said
-    section["license_tag"] = licence_table().tag_named(said["license_tag"], "--license")
-    normalized = build.out_dir.absolute() / NORMALIZED_DIR / said["source"]
+def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], build: Build) -> None:
+    """Read local files: .jsonl, .parquet, .txt, compressed or not.
+
+    Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
+    """
+    section = _files_section("local", input, "**/*") | keys
+    section["license_tag"] = licence_table().tag_named(keys["license_tag"], "--license")
+    normalized = build.out_dir.absolute() / NORMALIZED_DIR / keys["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
         _print_normalized(open_artifact(normalized), section)
         return
-    _build_sources(build, said["source"], [section])
+    _build_sources(build, keys["source"], [section])
 
 
 def _print_normalized(source: Artifact, section: Content) -> None:
-    """Print a source whose own documents are the input, as after `hf-stream`: nothing is to be built."""
+    """Print a source whose own documents are the input, as after `hf-stream`."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):
@@ -162,33 +178,36 @@ def _print_normalized(source: Artifact, section: Content) -> None:
 
 
 def filter(
-    filters: Annotated[Path, typer.Option(help="YAML: the `filters` of a recipe's source.")],
-    said: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
+    filters: Annotated[Path, typer.Option(help="YAML file with the `filters` of a source.")],
+    keys: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
     build: Build,
-    source: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:
-    """Example: corpusmill stage-a filter --filters web.yaml --out-dir out"""
+    """Filter the sources normalised in the same --out-dir.
+
+    Example: corpusmill stage-a filter --filters web.yaml --out-dir out
+    """
     normalized = build.out_dir / NORMALIZED_DIR
-    there = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
-    if not there:
+    names = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
+    if not names:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
-        raise UsageError("nothing is normalised there", normalized, fix)
+        raise UsageError("no normalised sources found", normalized, fix)
     content = read_yaml(filters, "filter file")
     FilterRecipe.from_mapping(content, filters)
-    sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
-    _build_sources(build, f"filter-{filters.stem}", sections, "filtered", said["refuse_licences"])
+    sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or names]
+    _build_sources(build, f"filter-{filters.stem}", sections, "filtered", keys["refuse_licences"])
 
 
 def _build_sources(
     build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
-    build.recipe(StageARecipe, recipe_of_sources(slugify(name), sections, up_to, refused), _lines)
+    build.recipe(StageARecipe, stage_a_recipe(slugify(name), sections, up_to, refused), _lines)
 
 
-def _lines(made: Artifact) -> Iterator[str]:
-    yield from artifact_lines(made)
-    if made.manifest.kind == NORMALIZED.name:
-        yield f"  {group_manifest(made.folder)}"
+def _lines(artifact: Artifact) -> Iterator[str]:
+    yield from artifact_lines(artifact)
+    if artifact.manifest.kind == NORMALIZED.name:
+        yield f"  {group_manifest(artifact.folder)}"
 
 
 def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
@@ -196,13 +215,14 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
     return {"kind": kind, "path": str(folder), "files": patterns}
 
 
-def recipe_of_sources(
-    name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()
-) -> Content:
-    """The recipe of these sources.
+def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()) -> Content:
+    """Return the recipe of typed sources.
 
     Args:
-        up_to: the last step that will be built: what nobody asked for isn't missing.
+        name: Name of the recipe.
+        sources: Sections of the sources.
+        up_to: Last step to build, so that `status` reports no later artifact as missing.
+        refuse_licences: Licence tags whose documents are dropped.
     """
     return {
         "system": "stage_a",

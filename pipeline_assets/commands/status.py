@@ -1,4 +1,7 @@
-"""status: what lies under a data root, and what needs work. Only reads."""
+"""The command `status`: the artifacts of a data root and the work that they need.
+
+It only reads.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,27 +24,38 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class KnownRecipe:
-    """A recipe that the command found; one that can't be read has no targets, and `error` says why."""
+    """A recipe with the states of its artifacts.
+
+    Attributes:
+        name: Name of the recipe.
+        path: Path of its file.
+        root: Data root.
+        targets: Artifacts of the recipe; empty if the file cannot be read.
+        artifacts: States of these artifacts.
+        error: Reason why the file cannot be read; None if it can.
+    """
 
     name: str
     path: Path
     root: Path
     targets: Sequence[Target]
-    locked: Sequence[inventory.ArtifactStatus]
+    artifacts: Sequence[inventory.ArtifactStatus]
     error: str | None = None
 
     @classmethod
     def read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
-        """
+        """Read a recipe and the states of its artifacts.
+
         Raises:
-            InputError, OSError: it can't be read.
+            InputError: The recipe is invalid.
+            OSError: The file cannot be read.
         """
         targets = SYSTEMS.read_recipe(path).targets()
         return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 
     @classmethod
-    def found(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
-        """The same of one that may be wrong: then why, and no targets."""
+    def try_read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
+        """Read a recipe as `read` does, but record an error instead of raising it."""
         try:
             check_file_name(path)
             return cls.read(name, path, root)
@@ -52,136 +66,144 @@ class KnownRecipe:
 
     @property
     def is_of_interest(self) -> bool:
-        """Whether it is told of unasked: one of the data root always is; one of the project, which nobody may ever have
-        meant to build here, if something of it is here, or if it can't be read.
-        """
-        is_own = self.path.parent == self.root / "recipes"
-        return is_own or self.error is not None or any(one.sealed != "missing" or one.unfinished for one in self.locked)
+        """True if `status` without a recipe shows this one.
 
-    def again(self, holding: inventory.ArtifactStatus) -> str:
-        """The command that goes on with it or mends it; what another recipe sealed is only replaced when asked to."""
-        is_sealing = holding.unfinished is not None and holding.unfinished.is_sealing
-        replace = ["--replace"] if holding.sealed in ("stale", "damaged") and not is_sealing else []
+        A recipe of the data root is always shown. One of the project is shown if an artifact exists, or if the recipe
+        cannot be read.
+        """
+        if self.path.parent == self.root / "recipes" or self.error is not None:
+            return True
+        return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
+
+    def command_for(self, entry: inventory.ArtifactStatus) -> str:
+        """Return the command that continues, rebuilds or repairs an artifact."""
+        is_sealing = entry.unfinished is not None and entry.unfinished.is_sealing
+        replace = ["--replace"] if entry.sealed in ("stale", "damaged") and not is_sealing else []
         return terminal.as_command("run", self.name, *replace, "--data", self.root)
 
 
 def status(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="Name or path of a recipe; all by default.", autocompletion=terminal.known_recipes),
+        typer.Argument(help="Name or path of a recipe. Default: all.", autocompletion=terminal.known_recipes),
     ] = None,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> bool:
-    """Example: corpusmill status healing_text_v1 --data data/demo"""
+    """Show the artifacts in the data root and which ones need work.
+
+    Example: corpusmill status healing_text_v1 --data data/demo
+    """
+    terminal.existing_root(data)
     if recipe is not None:
-        known = found = [KnownRecipe.read(recipe, recipe_path(recipe, terminal.existing_root(data)), data)]
-        others = list[inventory.Orphan]()
+        shown = recipes = [KnownRecipe.read(recipe, recipe_path(recipe, data), data)]
+        orphans = list[inventory.Orphan]()
     else:
-        found = [
-            KnownRecipe.found(name, path, data) for name, path in recipe_paths(terminal.existing_root(data)).items()
-        ]
-        known = [one for one in found if one.is_of_interest]
-        others = inventory.orphans(Lineage(data), [target for one in found for target in one.targets])
-    untouched = [one.name for one in found if one not in known]
+        recipes = [KnownRecipe.try_read(name, path, data) for name, path in recipe_paths(data).items()]
+        shown = [known for known in recipes if known.is_of_interest]
+        orphans = inventory.orphans(Lineage(data), [target for known in recipes for target in known.targets])
+    untouched = [known.name for known in recipes if known not in shown]
     content = {
         "data": data,
         "recipes": [
-            {"recipe": one.name, "path": one.path, "error": one.error}
-            | {"artifacts": [_holding_json(holding, one) for holding in one.locked]}
-            for one in known
+            {"recipe": known.name, "path": known.path, "error": known.error}
+            | {"artifacts": [_artifact_json(entry, known) for entry in known.artifacts]}
+            for known in shown
         ],
         "untouched": untouched,
         "unasked": [
-            {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
-            | {**asdict(other.size), "sealed_at_utc": other.sealed_at}
-            for other in others
+            {key: getattr(orphan, key) for key in ("folder", "name", "digest", "damage")}
+            | {**asdict(orphan.size), "sealed_at_utc": orphan.sealed_at}
+            for orphan in orphans
         ],
     }
-    lines = list(_status_lines(known, others, data))
-    if not known:
+    lines = list(_status_lines(shown, orphans, data))
+    if not shown:
         names = ", ".join(untouched)
-        lines.append(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
+        lines.append(f"nothing is built yet of any recipe: {names}; `corpusmill status NAME` lists missing artifacts")
     terminal.answer(as_json, content, lines)
-    needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in one.locked)
-    return not (needs_work or any(one.error for one in known))
+    needs_work = any(entry.condition in _NEEDS_WORK for known in shown for entry in known.artifacts)
+    return not (needs_work or any(known.error for known in shown))
 
 
-def _status_lines(known: Sequence[KnownRecipe], others: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
-    cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.locked]
-    cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
+def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
+    cells = [_cells(entry.condition, entry.target.folder, entry) for known in recipes for entry in known.artifacts]
+    cells += [
+        _cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan) for orphan in orphans
+    ]
     rows = iter(terminal.aligned(cells, numbers=(2, 3, 4)))
-    for one in known:
-        yield f"{one.name}  {one.path}"
-        if one.error:
-            yield f"{_GAP}can't be read: {one.error}"
-        for holding in one.locked:
+    for known in recipes:
+        yield f"{known.name}  {known.path}"
+        if known.error:
+            yield f"{_GAP}cannot be read: {known.error}"
+        for entry in known.artifacts:
             yield _GAP + next(rows)
-            words = _reason(holding, one)
-            if words:
-                yield f"{_GAP * 2}{words}"
-            for check in holding.checks:
+            reason = _reason(entry, known)
+            if reason:
+                yield f"{_GAP * 2}{reason}"
+            for check in entry.checks:
                 if not (check.passed or check.is_blocking_failure):
                     yield f"{_GAP * 2}{check.name} warns: {check.because}"
-    if others:
-        yield "no recipe asks for these" + (", of those that can be read" if any(one.error for one in known) else "")
-    for other in others:
+    if orphans:
+        yield "requested by no " + ("readable recipe" if any(known.error for known in recipes) else "recipe")
+    for orphan in orphans:
         yield _GAP + next(rows)
-        yield f"{_GAP * 2}{other.damage or f'{other.name} {other.digest}'}"
+        yield f"{_GAP * 2}{orphan.damage or f'{orphan.name} {orphan.digest}'}"
 
 
-def _cells(state: str, folder: Path, one: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
-    sizes = [f"{count:,} {unit}" if count is not None else "" for unit, count in vars(one.size).items()]
-    return (state, str(folder), *sizes, "" if one.sealed_at is None else f"sealed {terminal.ago(one.sealed_at)} ago")
+def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
+    sizes = [f"{count:,} {unit}" if count is not None else "" for unit, count in vars(entry.size).items()]
+    sealed = "" if entry.sealed_at is None else f"sealed {terminal.ago(entry.sealed_at)} ago"
+    return (state, str(folder), *sizes, sealed)
 
 
-def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Say why the artifact is in its state; None where there is nothing to say."""
-    unfinished, reason = holding.unfinished, holding.reason
-    if holding.condition == "damaged":
-        reason = f"{reason}; to mend it: {known.again(holding)}"
-    elif holding.condition == "failed":
-        reason = f"{reason}; nothing is made of it until that passes; to ask again: {known.again(holding)}"
+def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
+    """Return the reason of a state with the command to run; None if up to date."""
+    unfinished, reason = entry.unfinished, entry.reason
+    if entry.condition == "damaged":
+        reason = f"{reason}; to repair it: {known.command_for(entry)}"
+    elif entry.condition == "failed":
+        reason = f"{reason}; this check blocks downstream builds; to run it again: {known.command_for(entry)}"
     if unfinished is None:
         return reason
-    if holding.condition not in ("building", "interrupted"):
-        litter = ", ".join(folder.name for folder in unfinished.folders)
-        left = f"a crash left {litter} beside it, which nothing needs: remove it"
-        return f"{reason}; {left}" if reason else left
-    beside = "" if holding.sealed == "missing" else f"; what is sealed meanwhile: {holding.sealed}"
-    beside += f" ({reason})" if beside and reason else ""
-    done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
-    left = f"finished: {done}" if done else "no shard is finished"
+    if entry.condition not in ("building", "interrupted"):
+        leftovers = ", ".join(folder.name for folder in unfinished.folders)
+        advice = f"a crash left {leftovers} next to it, which is not needed: remove it"
+        return f"{reason}; {advice}" if reason else advice
+    earlier = "" if entry.sealed == "missing" else f"; sealed earlier: {entry.sealed}"
+    earlier += f" ({reason})" if earlier and reason else ""
+    shards = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
+    progress = f"finished: {shards}" if shards else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
-        left = "all shards are finished, its seal was cut short"
-    going_on = "" if unfinished.builder is not None else f"; to go on: {known.again(holding)}"
-    return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
+        progress = "all shards are finished, the seal was interrupted"
+    resume = "" if unfinished.builder is not None else f"; to continue: {known.command_for(entry)}"
+    return f"{_describe_builder(unfinished)}; {progress}{earlier}{resume}"
 
 
-def _builder_words(unfinished: inventory.PartialBuild) -> str:
+def _describe_builder(unfinished: inventory.PartialBuild) -> str:
     builder = unfinished.builder
     if builder is None:
-        return f"left {terminal.ago(unfinished.last_write)} ago"
+        return f"stopped {terminal.ago(unfinished.last_write)} ago"
     if builder.pid is None:
         return "another process is building it"
     since = "" if builder.since is None else f", for {terminal.ago(builder.since)}"
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
+def _artifact_json(entry: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
     return {
-        "artifact": holding.target.kind.name,
-        "partition": holding.target.partition,
-        "name": holding.target.name,
-        "folder": known.root / holding.target.folder,
-        "state": holding.condition,
-        "sealed": holding.sealed,
-        "reason": holding.reason,
-        "digest": holding.manifest.digest if holding.manifest else None,
-        "checks": holding.checks,
-        **asdict(holding.size),
-        "sealed_at_utc": holding.sealed_at,
-        "unfinished": holding.unfinished,
-        "go_on": known.again(holding) if holding.condition == "interrupted" else None,
-        "mend": known.again(holding) if holding.condition == "damaged" else None,
+        "artifact": entry.target.kind.name,
+        "partition": entry.target.partition,
+        "name": entry.target.name,
+        "folder": known.root / entry.target.folder,
+        "state": entry.condition,
+        "sealed": entry.sealed,
+        "reason": entry.reason,
+        "digest": entry.manifest.digest if entry.manifest else None,
+        "checks": entry.checks,
+        **asdict(entry.size),
+        "sealed_at_utc": entry.sealed_at,
+        "unfinished": entry.unfinished,
+        "go_on": known.command_for(entry) if entry.condition == "interrupted" else None,
+        "mend": known.command_for(entry) if entry.condition == "damaged" else None,
     }

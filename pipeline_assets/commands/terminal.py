@@ -1,4 +1,7 @@
-"""What the commands share: options, printing, the log, and the line that says how to go on."""
+"""Shared terminal code of the commands.
+
+It defines common options, prints lines and tables, logs to stderr, and prints the command that continues a build.
+"""
 
 import contextlib
 import datetime
@@ -23,7 +26,10 @@ from pipeline_assets.spine.visible import VISIBLE
 
 
 def known_recipes(incomplete: str) -> list[str]:
-    """Names of recipes that begin so, for the shell to complete: of the project, and of the data root that is set."""
+    """List recipes whose names start with a prefix, for shell completion.
+
+    The recipes are those of the project and of the data root in CORPUSMILL_DATA.
+    """
     from pipeline_assets.build.recipe_paths import recipe_paths
 
     names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
@@ -34,7 +40,7 @@ RecipeName = Annotated[str, typer.Argument(help="Name or path of a recipe.", aut
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
-    Path | None, typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data.")
+    Path | None, typer.Option("--data", help="Data root. Default: FOLDER's, CORPUSMILL_DATA or data.")
 ]
 Workers = Annotated[
     int,
@@ -48,70 +54,74 @@ _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
 _COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs"), "red")
-# A line to print: a text, or its parts, those with a colour as (text, colour).
+# A line to print: a text, or its parts; a coloured part is (text, colour).
 Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
-    """The data root that was typed, else the one that the folder of a sealed artifact lies in, else the environment's.
+    """Return the typed data root, else the artifact's, else CORPUSMILL_DATA.
 
     Args:
-        folder: None where the command was given none: then `data` is the root if nothing else says it.
+        folder: Folder of a sealed artifact. None if the command takes no folder; the last resort is then `data`.
+        typed: Value of --data; None if not typed.
+
     Raises:
-        UsageError: there is none of them, or no such folder.
+        UsageError: No data root is known, or the folder does not exist.
     """
     from pipeline_assets.spine.artifact import require_manifest
     from pipeline_assets.spine.lineage import find_data_root
 
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
-        require_manifest(folder)  # what is no artifact isn't told to have no data root
-        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
+        require_manifest(folder)  # a folder that is not an artifact gets that error instead
+        raise UsageError("the folder is in no data root", folder, "give the data root of its inputs with --data")
     return existing_root(Path(root or "data"))
 
 
 def existing_root(root: Path) -> Path:
-    """The data root.
+    """Return the data root if it is a folder.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: The folder does not exist, or is a file.
     """
     if root.is_dir():
         return root
-    what = "a file lies where a folder belongs" if root.exists() else "there is no such folder"
+    what = "expected a folder, got a file" if root.exists() else "folder not found"
     raise UsageError(what, root, "give the data root with --data")
 
 
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
-    """Prints them, each once it is there; on a terminal what they begin with is coloured, if it is a state."""
+    """Print lines as they are produced, and colour a state at their start."""
     for line in lines:
         echo(color_state(line) if isinstance(line, str) else line, err=err)
 
 
 def echo(line: Line, err: bool = False) -> None:
-    """Print a line with visible control characters, and in its colours if the output is a terminal that has some."""
+    """Print a line with visible control characters, in colour where supported."""
     parts = [line] if isinstance(line, str) else line
-    shown = "".join(
+    text = "".join(
         part.translate(VISIBLE) if isinstance(part, str) else typer.style(part[0].translate(VISIBLE), fg=part[1])
         for part in parts
     )
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with contextlib.nullcontext() if err else writing_output():
-        typer.echo(shown, err=err, color=False if is_plain else None)
+        typer.echo(text, err=err, color=False if is_plain else None)
 
 
 def color_state(line: str) -> Line:
-    """The line, its first word in the colour of what it says."""
-    found = _FIRST_WORD.match(line)
-    colour = _COLOURS.get(found[2]) if found is not None else None
-    return line if found is None or colour is None else (found[1], (found[2], colour), found[3])
+    """Return a line with its first word in colour if the word is a state."""
+    match = _FIRST_WORD.match(line)
+    colour = _COLOURS.get(match[2]) if match is not None else None
+    return line if match is None or colour is None else (match[1], (match[2], colour), match[3])
 
 
 def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
-    """Prints an answer, as JSON or line by line.
+    """Print the answer of a command, as JSON or line by line.
 
     Args:
-        content: JSON values; dataclasses and structs are their fields, all else is text.
+        as_json: Whether --json was typed.
+        content: Answer as JSON values; dataclasses and structs become objects, other types text.
+        lines: Answer as lines for people.
     """
     if as_json:
         import msgspec
@@ -121,7 +131,7 @@ def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
 
 
 def as_bytes(count: float) -> str:
-    """`535.9 kB`, `12.3 MB`, `1.45 GB`: powers of ten."""
+    """Format a number of bytes in powers of ten: `535.9 kB`, `12.3 MB`, `1.45 GB`."""
     for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
         if abs(count) >= size:
             return f"{count / size:,.{digits}f} {unit}"
@@ -129,7 +139,7 @@ def as_bytes(count: float) -> str:
 
 
 def ago(then: datetime.datetime) -> str:
-    """How long ago, in the largest unit of which it is two or more; 0 s where a clock was set back."""
+    """Format the time since a moment, in the largest unit of at least two."""
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -138,17 +148,17 @@ def ago(then: datetime.datetime) -> str:
 
 
 def pluralize(count: int, noun: str) -> str:
-    """`1 file`, `1,200 files`."""
+    """Format a count with its noun: `1 file`, `1,200 files`."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def join_first(names: Sequence[str], most: int) -> str:
-    """The first of them, in one line."""
-    return ", ".join(names[:most]) + ", …" * (len(names) > most)
+def join_first(names: Sequence[str], limit: int) -> str:
+    """Join up to `limit` names, and show that more follow."""
+    return ", ".join(names[:limit]) + ", …" * (len(names) > limit)
 
 
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """Rows of cells as lines, column under column; the columns in `numbers` to the right."""
+    """Format rows as lines with aligned columns, right-aligned if in `numbers`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -160,34 +170,34 @@ def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> l
 
 
 def as_command(*words: object) -> str:
-    """A command of this program, to be pasted."""
+    """Return a command of this program, quoted for the shell."""
     return shlex.join(["corpusmill", *map(str, words)])
 
 
 def as_typed() -> str:
-    """The command that is running, to be pasted; what is begun anew once isn't again."""
+    """Return the running command as typed, quoted for the shell, without --fresh."""
     return as_command(*(word for word in sys.argv[1:] if word != "--fresh"))
 
 
 @contextlib.contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """What ends the block early carries the command that goes on from what is there, unless that would fail again."""
+    """Add a command that continues the build to errors that a retry can fix."""
     try:
         with _stops_as_ctrl_c():
             yield
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):  # the terminal may be closed
-            echo(f"stopped\nto go on: {command}", err=True)
+            echo(f"stopped\nto continue: {command}", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
         if isinstance(error, RetryableError) or not isinstance(error, InputError):
-            error.add_note(f"to go on: {command}")
+            error.add_note(f"to continue: {command}")
         raise
 
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """End the block as Ctrl-C does on signals to stop, unless they are ignored, as under nohup, or handled."""
+    """End the block on SIGTERM or SIGHUP as on Ctrl-C, unless ignored or handled."""
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     process = os.getpid()
@@ -195,7 +205,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() == process:
             raise KeyboardInterrupt
-        signal.signal(number, signal.SIG_DFL)  # a worker that was just forked: it ends by the signal itself
+        signal.signal(number, signal.SIG_DFL)  # a worker that was just forked ends by the signal itself
         os.kill(os.getpid(), number)
 
     for number in numbers:
@@ -209,7 +219,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming(file: object = None, option_of: OptionOf = no_option) -> Iterator[None]:
-    """Errors of the block name recipe keys as `InputError.name_keys` does."""
+    """Name the recipe keys in errors of the block, see `InputError.name_keys`."""
     try:
         yield
     except InputError as error:
@@ -218,7 +228,7 @@ def naming(file: object = None, option_of: OptionOf = no_option) -> Iterator[Non
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Write to what stderr is then: above a progress bar where one is shown."""
+    """Log handler for the current stderr, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -226,11 +236,11 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Progress of the kernels, on stderr."""
+    """Print log lines of the kernels to stderr."""
     handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our own log has each of its tries
     logger = logging.getLogger("corpusmill")
-    logger.handlers = [handler, *(one for one in logger.handlers if isinstance(one, logging.FileHandler))]
+    logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]
     logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) else logging.INFO)
     logger.propagate = False

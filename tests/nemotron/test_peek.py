@@ -13,7 +13,7 @@ from nemotron_build import row, run
 from nemotron_hub import made_rows
 from test_terminal import terminal
 
-from pipeline_assets.commands.rows import peek
+from pipeline_assets.commands.peek import peek
 from pipeline_assets.corpus.harmony.encode import loss_spans
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe

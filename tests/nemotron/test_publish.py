@@ -185,7 +185,7 @@ def test_what_would_be_sent_is_told_and_not_sent(
 
     done = corpusmill(*words, "loopback/tried", pools, "--dry-run", env=env)
 
-    assert done.returncode == 0 and "will be made, private" in done.stdout and "commit 2 of 2" in done.stdout
+    assert done.returncode == 0 and "will be created, private" in done.stdout and "commit 2 of 2" in done.stdout
     alone = shutil.copytree(pools, tmp_path / "around" / "one" / "pools").parents[1]
     found = corpusmill(*words, "loopback/tried", alone, "--dry-run", "--data", root, env=env)
     around = corpusmill(*words, "loopback/tried", root / "nemotron/mine/candidate_pools", "--dry-run", env=env)
@@ -208,7 +208,7 @@ def test_what_the_page_has_a_user_type(
         for name in ("pools", "nemotron_all")
     ]
     assert same[0]["files"] == same[1]["files"] != []
-    assert "will be made, private" in planned and "2 commits made" in published
+    assert "will be created, private" in planned and "2 commits made" in published
     assert "nvidia/Nemotron-Math-v2@" in traced and json.loads(record)["data_source"] == "made"
 
 

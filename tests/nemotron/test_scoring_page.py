@@ -40,7 +40,7 @@ def test_answers_are_those_of_the_page(typed: dict[str, Typed]) -> None:
         "anchor 5, anchor_unverified 24, challenge 1, challenge_unverified 8, learning 4, "
         in typed["nemotron smoke"].stdout
     )
-    assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
+    assert "out/models/other compared with out/models/made, in bits per byte:" in typed["nemotron score"].stdout
     told = [words_of(line) for line in typed["nemotron percentiles"].stdout.splitlines()]
     assert [line for line in means if nearly(line) not in told] == []
     assert "  restoration: 32 rows" in typed["nemotron subsets"].stdout

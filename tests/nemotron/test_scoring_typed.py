@@ -48,7 +48,7 @@ def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
     assert (scored.returncode, told.returncode, chosen.returncode) == (0, 0, 0)
     assert "30 of 31 rows have a score; without one: 1 text_outside_messages" in scored.stdout
     assert ["mine/train", "30", "of", "31"] in [line.split()[:4] for line in told.stdout.splitlines()]
-    nobody = "0 rows: no row says anything in meta_correctness"
+    nobody = "0 rows: no row has a value in meta_correctness"
     assert [line.strip() for line in chosen.stdout.splitlines() if line.startswith("  ") and ": " in line] == [
         f"anchor: {nobody}",
         "anchor_unverified: 8 rows",

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of 
 from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
 
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
-NOWHERE = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
-EMPTY = "it is empty; give a folder, or owner/name"
+NOWHERE = "folder not found; give a folder, or owner/name"
+EMPTY = "must not be empty; give a folder, or owner/name"
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +47,28 @@ def chats(tmp_path: Path) -> Path:
         ),
         (f"inventory --dataset {AGENTIC} --revision v2", f"revision v2 not found; run `corpusmill pin {AGENTIC}`"),
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
-        ("inventory --dataset chats/train.jsonl", "this is a file; give the folder that it lies in"),
+        ("inventory --dataset chats/train.jsonl", "expected a folder, got a file; give the folder that contains it"),
         ("inventory --dataset chat", f"chat: {NOWHERE}"),
-        ("inventory --dataset chats --max-records 0", "--max-records: it is '0'; give 1 or more"),
+        (
+            "inventory --dataset chats --max-records 0",
+            "--max-records: must be at least 1, got '0'; see corpusmill nemotron",
+        ),
         (
             "normalize --dataset chats",
-            "nobody knows what its rows are about; give --domain one of math, proof, science",
+            "the domain of its rows is unknown; give --domain one of math, proof, science",
         ),
         ("normalize --dataset chats --domain maths", "--domain"),
         ("normalize --dataset chats --domain math --template harmony", "--template"),
         ("normalize --dataset chats --domain math --loss all", "--loss"),
         ("normalize --dataset chats --domain math --max-reject-fraction 2", "--max-reject-fraction"),
-        ("normalize --dataset chats --domain math --write-readme", "--write-readme: it is the card of the folder that"),
+        ("normalize --dataset chats --domain math --write-readme", "--write-readme: needs --hf-layout, whose folder"),
         (
             "normalize --dataset chats --domain math --revision main",
-            "--revision is given; leave it out: a folder has no",
+            "a folder has no commits, got --revision; omit --revision",
         ),
         (
             "score --pool lines --model {model}",
-            "lines: it has no Parquet; give pools: Parquet with the columns id, text",
+            "lines: no Parquet files found; give pools: Parquet files with the columns id, text",
         ),
         ("score --pool nowhere --model {model}", f"nowhere: {NOWHERE}"),
         ("score --pool pool --model no/such/folder", f"no/such/folder: {NOWHERE}"),
@@ -82,11 +85,11 @@ def chats(tmp_path: Path) -> Path:
         ("score --pool pool --model {model} --launcher moon", "--launcher"),
         (
             "score --pool pool --model {model} --pool-revision main",
-            "--pool-revision is given; leave it out: a folder has",
+            "a folder has no commits, got --pool-revision; omit --pool-revision",
         ),
-        ("percentiles --in-dir pool", "no scores are sealed there; give a folder that `nemotron score` or `run` made"),
-        ("subsets --in-dir pool", "no scores are sealed there; give a folder that `nemotron score` or `run` made"),
-        ("pools --in-dir pool", "no rows are sealed there; give a folder that `nemotron normalize` or `run` made"),
+        ("percentiles --in-dir pool", "no sealed scores found; give an output folder of `nemotron score` or `run`"),
+        ("subsets --in-dir pool", "no sealed scores found; give an output folder of `nemotron score` or `run`"),
+        ("pools --in-dir pool", "no sealed rows found; give an output folder of `nemotron normalize` or `run`"),
         ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
         ("subsets --in-dir pool --rules no.yaml", "no.yaml: there is no such recipe"),
     ],
@@ -153,8 +156,8 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
         and "the Parquet footer cannot be read" in result.stderr
     )
     assert only_line(result).endswith(
-        "1 of 4 artifacts failed: nemotron/inventory/chats/bad; the lines that begin with FAILED say why; "
-        "what isn't made from them is built"
+        "1 of 4 artifacts failed: nemotron/inventory/chats/bad; lines that start with FAILED give the reasons; "
+        "artifacts that do not depend on these are built"
     )
     assert "inventory/chats/good\n" in result.stdout and "1 rows in = 1 documents" in result.stdout
 
@@ -211,8 +214,10 @@ def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
     beside = to(chats / "out")
 
     assert (within.returncode, beside.returncode) == (2, 2)
-    assert "an artifact is sealed there; give --out-dir another folder" in only_line(within)
-    assert f"it lies in the dataset {chats}; give --out-dir a folder outside of it" in only_line(beside)
+    assert "expected a data root, got an artifact; give --out-dir another folder" in only_line(within)
+    assert f"the output folder is inside the dataset {chats}; give --out-dir a folder outside of it" in only_line(
+        beside
+    )
 
 
 def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
@@ -222,7 +227,7 @@ def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: 
     result = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
 
     assert result.returncode == 0, result.stderr
-    assert "not read, beside jsonl files of the same split: train.parquet" in result.stdout
+    assert "not read, because the split has jsonl files: train.parquet" in result.stdout
 
 
 BLOCKER = """

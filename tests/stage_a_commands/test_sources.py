@@ -37,7 +37,7 @@ def test_a_filter_file_and_an_id_that_are_nowhere(
 ) -> None:
     unknown = corpusmill("stage-a", "why", "nobody", "--data", "out", cwd=work)
 
-    assert (unknown.returncode, unknown.stderr) == (1, "no source below out has a document 'nobody'\n")
+    assert (unknown.returncode, unknown.stderr) == (1, "document 'nobody' not found in the sources of out\n")
     assert wrong("filter", "--filters", "non.yaml", "--out-dir", "out") == (
         2,
         "non.yaml: there is no such filter file; there are web",

@@ -12,7 +12,7 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.commands.corpora import decontaminated_target, given_corpora
+from pipeline_assets.commands.corpora import decontaminated_target, input_corpora
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
 from pipeline_assets.spine.errors import UsageError
@@ -154,7 +154,7 @@ class TestGiven:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
         section = DecontaminationSection.from_mapping(content["decontamination"], "here")
-        corpora = given_corpora([*map(str, folders)], DEDUPLICATED)
+        corpora = input_corpora([*map(str, folders)], DEDUPLICATED)
         return decontaminated_target(corpora, Path("stage_a/given"), section)
 
     @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ class TestGiven:
 
         told = refusal(lambda: self.target(folders, tmp_path), UsageError)
 
-        assert ": this is a stage_a/deduplicated, and it is not the only corpus given; " in told
+        assert ": a stage_a/deduplicated must be the only input, got 2; " in told

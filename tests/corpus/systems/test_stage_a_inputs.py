@@ -12,7 +12,7 @@ from healing_build import DATASET
 
 from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
-from pipeline_assets.commands.stage_a import recipe_of_sources
+from pipeline_assets.commands.stage_a import stage_a_recipe
 from pipeline_assets.corpus.readers.hub_configs import find_split_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.errors import UsageError
@@ -64,7 +64,7 @@ def test_an_input_that_matches_nothing_is_named(here: Path) -> None:
 
 
 def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
-    content = recipe_of_sources("notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
+    content = stage_a_recipe("notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
 
     recipe, path = write_new_recipe(StageARecipe, content, tmp_path, "stage-a", False)
 
@@ -74,7 +74,7 @@ def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
-    content = recipe_of_sources("notes", [NOTES | {"text_unit": "page"}], "normalized")
+    content = stage_a_recipe("notes", [NOTES | {"text_unit": "page"}], "normalized")
 
     with pytest.raises(UsageError, match=r"sources.*text_unit"):
         write_new_recipe(StageARecipe, content, tmp_path, "stage-a", False)

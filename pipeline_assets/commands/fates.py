@@ -1,0 +1,161 @@
+"""The commands `stage-a why` and `dedup show`, which explain a document's fate."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from pipeline_assets.commands import terminal
+from pipeline_assets.commands.trace import followed_json, format_licence
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.rows.store import Source
+    from pipeline_assets.build.rows.trace import FollowedRow
+    from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
+    from pipeline_assets.corpus.document import Document
+
+_EXCERPT_CHARACTERS = 300
+_MAX_DROPPED = 5
+
+
+def why(
+    doc_id: Annotated[str, typer.Argument(help="Id of a document.")],
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
+) -> bool:
+    """Show why a document was kept or dropped.
+
+    Exit status 1: no source has such an id.
+
+    Example: corpusmill stage-a why wikipedia:en:12 --data out
+    """
+    from pipeline_assets.build.rows.row_stores import RowStores
+    from pipeline_assets.build.rows.trace import follow_document
+
+    if not doc_id:
+        raise UsageError("must not be empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
+    followed = list(follow_document(RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data))), doc_id))
+    if not followed and not as_json:
+        terminal.echo(f"document {doc_id!r} not found in the sources of {data}", err=True)
+    content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
+    terminal.answer(as_json, content, (line.translate(IN_ONE_LINE) for entry in followed for line in _why_lines(entry)))
+    return bool(followed)
+
+
+def _why_lines(followed: "FollowedRow") -> Iterator[str]:
+    folder, part = followed.fate.artifact.folder, followed.part
+    if part is not None:
+        yield f"{folder}/{part.shard} row {part.shard_row}"
+        try:
+            source = cast("Source", followed.store.origin(part))
+            yield f"  from     {source.file} {_place(followed, part.source, source.file, source.rows[0].row)}"
+            yield f"  licence  {format_licence(source)}"
+        except InputError as error:
+            yield f"  from     {error.what}"
+        yield f"  text     {len(part.text):,} characters: {part.text[:_EXCERPT_CHARACTERS]}"
+    for reject in followed.rejects:
+        yield f"{folder}"
+        yield f"  rejected  {reject.describe(_place(followed, folder.name, reject.file, reject.row))}"
+    for _, fate in followed.below:
+        yield f"{fate.artifact.folder}"
+        yield from (f"  {line}" for line in fate.lines or [fate.words])
+    if part is not None and not followed.below:
+        yield "  no artifact depends on it"
+
+
+def _place(followed: "FollowedRow", source: str, file: str, row: int) -> str:
+    """Describe a source row's line in its file, or its number if the file is missing."""
+    from pipeline_assets.build.rows.source_row import format_place
+    from pipeline_assets.corpus.readers.row_positions import format_row
+
+    with contextlib.suppress(InputError):  # an input is missing
+        return format_place(followed.store.listing(source).row(file, row))
+    return format_row(file, row, None)
+
+
+def show(
+    doc_id: Annotated[str, typer.Argument(help="Id of a kept or dropped document.")],
+    data: terminal.Root = Path("data"),
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Show all dropped duplicates, not only {_MAX_DROPPED}.")
+    ] = False,
+    as_json: terminal.AsJson = False,
+) -> bool:
+    """Show a document next to its duplicates, word by word.
+
+    Exit status 1: no deduplicated corpus has it.
+
+    Example: corpusmill dedup show wikipedia:en:12 --data out
+    """
+    from pipeline_assets.corpus.dedup.decision import groups_with_document
+
+    lineage = Lineage(terminal.existing_root(data))
+    groups = list(groups_with_document(lineage, doc_id))
+    if not groups and not as_json:
+        terminal.echo(f"document {doc_id!r} not found in the deduplicated corpora of {data}", err=True)
+    lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
+    terminal.answer(as_json, [_group_json(group) for group in groups], lines)
+    return bool(groups)
+
+
+def _group_json(group: "DocumentGroup") -> dict[str, Any]:
+    kept = group.kept
+    return {
+        "folder": group.corpus.folder,
+        "kept_in": None if kept is None else kept.corpus.folder,
+        "seen_in": group.seen_in,
+        "kept": {"doc_id": group.kept_id} if kept is None else kept.decision,
+        "gone": [member.decision for member in group.dropped],
+    }
+
+
+def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
+    from pipeline_assets.corpus.dedup.decision import read_document, word_diff
+
+    yield f"{group.corpus.folder}: {1 + len(group.dropped):,} duplicates, one is kept"
+    kept = None
+    if group.kept is None:
+        where = f"its corpus is not in {lineage.root}"
+        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})"
+    else:
+        document = read_document(lineage, group.kept)
+        kept = document.text
+        seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
+        yield f"kept  {_member_line(lineage, group.kept, document)}{seen}"
+        yield _excerpt(kept)
+    dropped = sorted(group.dropped, key=lambda member: member.decision.doc_id != doc_id)
+    shown = dropped if every else dropped[:_MAX_DROPPED]
+    for member in shown:
+        decision, document = member.decision, read_document(lineage, member)
+        yield f"{decision.decision.replace('_', ' ')}  {_member_line(lineage, member, document)}"
+        yield f"  similarity {decision.similarity:.4f}, {decision.containment:.1%} of its shingles are in the kept one"
+        if decision.copy_of is not None and decision.copy_of != group.kept_id:
+            yield f"  same words as {decision.copy_of}"
+        if kept is None:
+            yield _excerpt(document.text)
+        else:
+            yield "  " + " ".join(word_diff(kept, document.text)).translate(VISIBLE)
+    if len(shown) < len(dropped):
+        yield f"and {len(dropped) - len(shown):,} more (--all)"
+
+
+def _excerpt(text: str) -> str:
+    return f"  {text[:_EXCERPT_CHARACTERS].translate(IN_ONE_LINE)}"
+
+
+def _member_line(lineage: Lineage, member: "Member", document: "Document") -> str:
+    from pipeline_assets.build.rows.source_row import find_listing, format_place
+
+    decision, meta = member.decision, document.meta
+    try:
+        row = find_listing(lineage, member.corpus, decision.source).row(meta.source_file, meta.source_row)
+        place = f"{row.file} {format_place(row)}"
+    except InputError:  # an input of the corpus is missing
+        place = f"{decision.shard} row {decision.row:,}"
+    return f"{decision.doc_id}  ({decision.source}, {place})".translate(IN_ONE_LINE)

@@ -1,0 +1,97 @@
+"""The command `peek`, which shows a row as a trainer reads it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.harmony.message import Role
+from pipeline_assets.corpus.harmony.parse import ParsedMessage
+from pipeline_assets.spine.artifact import require_manifest
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import forbid_replacement
+from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.rows.store import Row, RowStore
+
+_MAX_CHARACTERS = 2_000
+_LOSS_MARK, _MARGIN = "▌ ", "  "
+_COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
+
+
+def peek(
+    folder: Annotated[Path, typer.Argument(help="Folder of a split, packed set, corpus or rows.")],
+    row: Annotated[int | None, typer.Option(help="Sequence, row or document number; from 0, default 0.")] = None,
+    token: Annotated[int | None, typer.Option(help="Position of a token in the sequence or row.")] = None,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Show a row as a trainer reads it, or a document.
+
+    Example: corpusmill peek data/megatron/healing_text_v1/train --row 7
+    """
+    from pipeline_assets.build.rows.row_stores import open_rows
+    from pipeline_assets.build.rows.row_stores import peek as read_row
+
+    if row is not None and token is not None:
+        raise UsageError("--row excludes --token", folder, "give one of them")
+    require_manifest(folder)
+    with forbid_replacement(folder):
+        store = open_rows(folder, SYSTEMS.kinds)
+        content = read_row(store, row, token)
+    terminal.answer(as_json, _row_json(store, content), _row_lines(store, content))
+
+
+def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:
+    folder, parts = store.artifact.folder, [asdict(part) | {"doc_id": part.id} for part in row.parts]
+    if store.holds_several:
+        segments = [{key: part[key] for key in ("source", "doc_id", "start", "tokens", "text")} for part in parts]
+        return {"folder": folder, "row": row.number, "segments": segments, "padding": row.padding}
+    document = {key: parts[0][key] for key in ("doc_id", "shard", "shard_row", "tokens", "text")}
+    messages = store.messages(row.parts[0])
+    loss = {} if messages is None else {"loss_spans": [message.body for message, counts in messages if counts]}
+    return {"folder": folder, "row": row.number, "first_token": row.first_token, **document, **loss}
+
+
+def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
+    if store.holds_several:
+        yield f"row {row.number:,}: {len(row.parts):,} segments, {row.padding:,} tokens of padding"
+    for part in row.parts:
+        if store.holds_several:
+            last = part.start + (part.tokens or 0) - 1
+            yield f"\n{part.source} {part.id}, tokens {part.start:,} to {last:,} of the document\n"
+        else:
+            tokens = "" if part.tokens is None else f", {part.tokens:,} tokens"
+            tokens += "" if row.first_token is None else f" from {row.first_token:,}"
+            yield f"row {row.number:,}: {part.id}{tokens}\n{part.shard} row {part.shard_row:,}\n"
+        messages = store.messages(part)
+        if messages:
+            yield f"{_LOSS_MARK}counts in the loss\n"
+            yield from _conversation_lines(part.text, messages)
+            continue
+        yield part.text[:_MAX_CHARACTERS].translate(VISIBLE)
+        if len(part.text) > _MAX_CHARACTERS:
+            yield f"\n… {len(part.text) - _MAX_CHARACTERS:,} more characters; --json gives all"
+
+
+def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
+    """Yield the lines of messages, and mark those that count in the loss.
+
+    Lines are tuples, so that no first word is coloured as a state. An empty body has no line.
+
+    Args:
+        text: Text of the conversation.
+        messages: Its messages, each with whether its body counts in the loss.
+    """
+    for (message, _, span, body), counts in messages:
+        colour, content = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]
+        lines = content[:_MAX_CHARACTERS].translate(VISIBLE).split("\n") if content else []
+        if len(content) > _MAX_CHARACTERS:
+            lines.append(f"… {len(content) - _MAX_CHARACTERS:,} more characters; --json gives all")
+        yield _MARGIN, (text[span.start : body.start].translate(VISIBLE), colour)
+        yield from (((_LOSS_MARK + line, "green"),) if counts else (_MARGIN, line) for line in lines)
+        yield _MARGIN, (text[body.stop : span.stop], colour)

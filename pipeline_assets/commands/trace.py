@@ -1,0 +1,215 @@
+"""The command `trace`, which follows rows to their source, or downstream."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.commands import terminal
+from pipeline_assets.spine.artifact import require_manifest
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import forbid_replacement
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.rows.source_row import AnyRow
+    from pipeline_assets.build.rows.store import Fate, Part, Row, Source
+    from pipeline_assets.build.rows.trace import FollowedRow, TracedRow
+
+
+def trace(
+    folder: Annotated[Path | None, typer.Argument(help="Folder of a split, packed set, corpus or rows.")] = None,
+    token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="Id of a document or normalised row.")] = None,
+    row: Annotated[int | None, typer.Option(help="Sequence, row or document number, from 0.")] = None,
+    source: Annotated[str | None, typer.Option(help="[REPO@COMMIT:]PATH#ROW or PATH:LINE, without FOLDER.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Print only the source's record, fetching it if needed.")
+    ] = False,
+    data: terminal.OptionalRoot = None,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Trace a token or document to its source row, or back.
+
+    Example: corpusmill trace data/megatron/healing_text_v1/train --token 9
+    """
+    from pipeline_assets.build.rows.row_stores import open_rows
+    from pipeline_assets.build.rows.source_row import parse_row
+    from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
+
+    selectors = [option for option in (token, doc_id, row) if option is not None]
+    if source is not None:
+        if folder is not None or selectors:
+            raise UsageError("excludes FOLDER, --token, --doc-id and --row", "--source", "give it alone or with --data")
+        _trace_source(parse_row(source), terminal.data_root(None, data), as_json)
+        return
+    if folder is None:
+        fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
+        raise UsageError("nothing to trace", "trace", fix)
+    if len(selectors) != 1:
+        what = f"expected one of --token, --doc-id and --row, got {len(selectors)}"
+        raise UsageError(what, folder, "give exactly one of them")
+    root = terminal.data_root(folder, data)
+    with forbid_replacement(folder):
+        require_manifest(folder)
+        store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
+        if token is not None:
+            traced = [trace_token(store, token)]
+        else:
+            traced = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
+        if record:
+            from pipeline_assets.build.rows.source_row import read_record
+            from pipeline_assets.build.run import open_hub
+
+            for entry in traced:
+                content = read_record(entry.text.source.rows[0], open_hub(root, os.environ))
+                if sys.stdout.isatty():
+                    terminal.echo(content.decode(errors="replace"))
+                else:
+                    typer.echo(content)
+            return
+        lines = [line for entry in traced for line in (*_traced_lines(entry), "")]
+    entries = [_traced_json(entry) for entry in traced]
+    terminal.answer(as_json, entries if store.holds_several else entries[0], lines[:-1])
+
+
+def _traced_lines(traced: "TracedRow") -> Iterator[str]:
+    text, labels, token = traced.text, traced.text.store.labels, traced.token
+    if token is not None:
+        byte = token.byte_offset
+        if token.is_end_of_document:
+            place = "end-of-text token of the document" + ("" if byte is None else f", after byte {byte:,}")
+        else:
+            place = f"number {token.number:,} of its document"
+            place += "" if byte is None else f", at byte {byte:,} of the text, line {token.line:,}"
+        yield f"token     {token.position:,}: id {token.id}, {place}"
+    for row, part in traced.places:
+        yield from _place_lines(traced, row, part)
+    yield from (f"drawn     {draw['told']}" for draw in traced.figures.get("draws", ()))
+    excerpt = text.beginning if token is None else f"{token.before}»{token.text}«{token.after}"
+    source, *answers = text.source.rows
+    figures = "".join(
+        f", {value:,} {name.replace('_', ' ')}" for name, value in traced.figures.items() if name != "draws"
+    )
+    from pipeline_assets.build.rows.source_row import format_place
+
+    line = format_place(source)
+    lines = [
+        f"{labels.row:10}{text.part.id}",
+        f"shard     {text.store.artifact.folder / text.part.shard} row {text.part.shard_row:,}",
+        *([] if text.part.tokens is None else [f"tokens    {text.part.tokens:,}{''.join(figures)}"]),
+        *(f"made of   {file} row {row:,}" for file, row in text.derivation),
+        f"source    {source}",
+        f"          {text.source.digest}",
+        *([] if line.startswith("row ") else [f"          {line}"]),
+        *(f"answer    {answer}" for answer in answers),
+        f"licence   {format_licence(text.source)}",
+        f"{labels.beginning if token is None else 'text':10}{excerpt}",
+    ]
+    yield from (line.translate(IN_ONE_LINE) for line in lines)
+
+
+def format_licence(source: "Source") -> str:
+    """Format the licence tag of a source row with its evidence."""
+    return f"{source.license_tag} ({source.license_evidence})"
+
+
+def _place_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[str]:
+    if row.ids is None or row.first_token is None or part.tokens is None:
+        return
+    first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
+    label = f"{traced.store.labels.row:10}"
+    if traced.store.holds_several:
+        stop = part.start + part.tokens
+        tokens = f"tokens {part.start:,} to {stop - 1:,}" if part.tokens > 1 else f"token {part.start:,}"
+        yield f"{label}row {row.number:,} from column {part.column:,}: {tokens} of the document"
+    else:
+        yield f"{label}{row.number:,}: {part.tokens:,} tokens, {first:,} to {last:,} of tokens.bin"
+
+
+def _traced_json(traced: "TracedRow") -> dict[str, Any]:
+    text = traced.text
+    source, *answers = text.source.rows
+    places = [
+        {
+            "row": row.number,
+            "first_token": None if row.first_token is None else row.first_token + part.column,
+            **{key: getattr(part, key) for key in ("column", "start", "tokens")},
+        }
+        for row, part in traced.places
+    ]
+    return {
+        "folder": traced.store.artifact.folder,
+        **places[0],
+        "places": places,
+        "token": traced.token,
+        "corpus": text.store.artifact.folder,
+        "corpus_digest": text.store.artifact.manifest.digest,
+        "doc_id": text.part.id,
+        "shard": text.part.shard,
+        "shard_row": text.part.shard_row,
+        "made_of": [{"file": file, "row": row} for file, row in text.derivation],
+        "source": _row_json(source),
+        "answers": [_row_json(answer) for answer in answers],
+        "source_digest": text.source.digest,
+        "license_tag": text.source.license_tag,
+        "license_evidence": text.source.license_evidence,
+        "beginning": text.beginning,
+        **traced.figures,
+    }
+
+
+def _row_json(row: "AnyRow") -> dict[str, Any]:
+    return {"name": str(row), **asdict(row)}
+
+
+def _trace_source(row: "AnyRow", root: Path, as_json: bool) -> None:
+    from pipeline_assets.build.rows.row_stores import RowStores
+    from pipeline_assets.build.rows.trace import follow_source
+
+    followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), row)
+    groups: dict[str, Any] = {"snapshots": [], "corpora": []}
+    for entry in followed:
+        groups.setdefault(entry.store.labels.group, []).append(followed_json(entry))
+    lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
+    terminal.answer(as_json, {"source": _row_json(row), **groups}, lines)
+
+
+def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
+    labels, fate, part = followed.store.labels, followed.fate, followed.part
+    yield f"{labels.artifact:10}{fate.artifact.folder}"
+    if part is None:
+        yield f"          {fate.words}".translate(IN_ONE_LINE)
+        return
+    answer = ", which contains it as an answer" if fate.outcome == "merged" else ""
+    yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
+    yield f"shard     {part.shard} row {part.shard_row:,}"
+    for store, downstream in followed.below:
+        yield f"{store.labels.artifact:8}  {downstream.artifact.folder}: {downstream.words}".translate(IN_ONE_LINE)
+    if not followed.below:
+        yield "          no artifact depends on it"
+
+
+def followed_json(followed: "FollowedRow") -> dict[str, Any]:
+    """Return a followed row as JSON values, with its fates downstream."""
+    groups: dict[str, Any] = {}
+    for store, fate in followed.below:
+        groups.setdefault(store.labels.group, []).append(_fate_json(fate))
+    doc_id = None if followed.part is None else followed.part.id
+    return {**_fate_json(followed.fate), "digest": followed.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
+
+
+def _fate_json(fate: "Fate") -> dict[str, Any]:
+    return {
+        "folder": fate.artifact.folder,
+        "outcome": fate.outcome,
+        "detail": fate.detail,
+        **fate.place,
+        **fate.describe,
+    }
