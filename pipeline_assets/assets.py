@@ -1,4 +1,4 @@
-"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks."""
+"""Dagster assets of recipes: one for each kind of artifact, with its checks."""
 
 import contextlib
 import functools
@@ -27,32 +27,33 @@ from pipeline_assets.versions import asset_key
 from resources.artifact_metadata import artifact_metadata
 from resources.store import Hub, Launcher, Store, Tokenizer
 
-# Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
-# Dagster would try again what somebody has terminated.
+# Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). They are not a policy of steps,
+# by which Dagster would also retry runs that a user has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
 _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
-def build_assets(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
+def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
     Args:
-        root: the data root.
-        recipe_of: name of the recipe that requests each folder below the root.
+        recipe: Recipe whose artifacts become assets.
+        root: Data root.
+        recipe_by_folder: Name of the recipe that requests each folder of the root.
     """
     by_kind = events.by_kind(recipe)
-    return [_asset(recipe, targets[0].kind, targets, root, recipe_of) for targets in by_kind.values()]
+    return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
 def name_in_dagster(name: str) -> str:
     """Return a recipe's name in letters, digits and underscores, unique per recipe."""
-    fit = _INVALID_IN_NAME.sub("_", name)
-    return fit if fit == name else f"{fit}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    valid = _INVALID_IN_NAME.sub("_", name)
+    return valid if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _asset(
-    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: events.RecipeOf
+    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
 ) -> dg.AssetsDefinition:
     by_partition, externals = {target.partition: target for target in targets}, external_sources(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
@@ -69,10 +70,10 @@ def _asset(
         kind,
         targets,
         root,
-        deps=[*_deps(recipe, targets, recipe_of), *externals],
+        deps=[*_deps(recipe, targets, recipe_by_folder), *externals],
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
-        target_of=find_target,
+        find_target=find_target,
     )
 
 
@@ -86,13 +87,20 @@ def build_asset(
     deps: Sequence[dg.AssetDep | dg.AssetKey],
     code_version: str,
     partitions: dg.PartitionsDefinition | None,
-    target_of: Callable[[str | None, Run], tuple[Target, Run]],
+    find_target: Callable[[str | None, Run], tuple[Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return the asset of the artifacts of a kind, whose step builds or checks that of a partition.
+    """Return the asset of a kind, whose step builds or checks one artifact.
 
     Args:
-        targets: artifacts that are checked if no partition is chosen.
-        target_of: returns the artifact of a partition, and the run that builds it.
+        key: Key of the asset.
+        group: Group of the asset.
+        kind: Kind of the artifacts.
+        targets: Artifacts that are checked if no partition is chosen.
+        root: Data root.
+        deps: Upstream assets.
+        code_version: Code version of the asset, see `events.code_version`.
+        partitions: Partitions of the asset; None if it has only one artifact.
+        find_target: Returns the artifact of a partition, and the run that builds it.
     """
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_sources(targets, root))
     spec = dg.AssetSpec(
@@ -125,11 +133,11 @@ def build_asset(
         with as_failure(root, context.retry_number):
             run = store.run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:
-                yield from _build(context, key, *target_of(partition, run))
+                yield from _build(context, key, *find_target(partition, run))
                 return
-            asked = targets if partition is None else [target_of(partition, run)[0]]
-            there = [target for target in asked if target.state(root)[0] != "missing"]
-            yield from _check_results(kind, key, {target.partition: kind.run_checks(target, root) for target in there})
+            chosen = targets if partition is None else [find_target(partition, run)[0]]
+            sealed = [target for target in chosen if target.state(root)[0] != "missing"]
+            yield from _check_results(kind, key, {target.partition: kind.run_checks(target, root) for target in sealed})
 
     return asset
 
@@ -137,8 +145,8 @@ def build_asset(
 def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Yield the materialization and check results of an artifact; nothing if it waits for inputs."""
-    if _waits(context, target, run.root):
+    """Build an artifact and yield its events; yield none if it waits for inputs."""
+    if _waits_for_inputs(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
     built = drive.build(target, run, rerun_checks=True)
@@ -154,18 +162,18 @@ def _page_url(system: str) -> dg.CodeReferencesMetadataValue:
     page = importlib.util.find_spec(SYSTEMS.pages[system])
     assert page is not None and page.origin is not None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # nothing else depends on it
+        warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's link depends on the beta feature
         reference = dg.LocalFileCodeReference(file_path=page.origin, line_number=1)
         return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
-def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:
-    names = frozenset(recipe_of.values())
+def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetDep]:
+    names = frozenset(recipe_by_folder.values())
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
-        for key, upstream in events.upstream_keys(target, recipe.name, recipe_of, names).items():
-            pairs.setdefault(key, []).extend((one.partition, target.partition) for one in upstream)
-    return [dg.AssetDep(key, partition_mapping=partition_mapping(found)) for key, found in pairs.items()]
+        for key, upstream in events.upstream_keys(target, recipe.name, recipe_by_folder, names).items():
+            pairs.setdefault(key, []).extend((entry.partition, target.partition) for entry in upstream)
+    return [dg.AssetDep(key, partition_mapping=partition_mapping(mapped)) for key, mapped in pairs.items()]
 
 
 def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
@@ -183,21 +191,25 @@ def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.Part
     return dg.StaticPartitionMapping(mapped)
 
 
-def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
+def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
     """Check whether an artifact waits for inputs of other partitions, and log them."""
-    for one in target.upstream:
-        one.raise_if_failed(root)
-    missing = [one.partition or one.kind.name for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
-    if not missing or not any(_sibling_partitions(target.partition, one) for one in target.upstream):
+    for upstream in target.upstream:
+        upstream.raise_if_failed(root)
+    missing = [
+        upstream.partition or upstream.kind.name
+        for upstream in target.upstream
+        if upstream.state(root)[0] in ("missing", "stale")
+    ]
+    if not missing or not any(_has_other_partition(target.partition, upstream) for upstream in target.upstream):
         return False
-    context.log.info(f"not there yet: {', '.join(missing)}")
+    context.log.info(f"waiting for inputs: {', '.join(missing)}")
     return True
 
 
-def _sibling_partitions(partition: str | None, target: Target) -> bool:
-    """Check whether a target, or what it is made from, is of another partition."""
-    is_beside = target.partition not in (None, partition)
-    return is_beside or any(_sibling_partitions(partition, one) for one in target.upstream)
+def _has_other_partition(partition: str | None, target: Target) -> bool:
+    """Check whether a target or one of its inputs belongs to another partition."""
+    is_other = target.partition not in (None, partition)
+    return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 
 
 def _check_results(
@@ -205,22 +217,24 @@ def _check_results(
 ) -> Iterator[dg.AssetCheckResult]:
     for check in kind.checks:
         failed = functools.partial(CheckResult, check.name, False, check.is_blocking)
-        asked: dict[str | None, CheckResult] = {None: failed("nothing is built")} if not results else {}
-        for partition, found in results.items():
-            not_asked = failed("not asked: its files aren't as sealed")
-            asked[partition] = next((one for one in found if one.name == check.name), not_asked)
-        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.describe_results(asked))
+        by_partition: dict[str | None, CheckResult] = {None: failed("nothing is built")} if not results else {}
+        for partition, partition_results in results.items():
+            not_run = failed("not run: the files differ from the manifest")
+            by_partition[partition] = next((entry for entry in partition_results if entry.name == check.name), not_run)
+        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.describe_results(by_partition))
 
 
 @contextlib.contextmanager
-def as_failure(root: Path, tried: int) -> Iterator[None]:
-    """What a user can cause, or the world, ends the step with its one line; what passes by itself is tried again.
+def as_failure(root: Path, retries: int) -> Iterator[None]:
+    """End the step with one line for an expected error, or retry a transient one.
 
     Args:
-        tried: how often it was tried again before.
+        root: Data root, for messages about disks.
+        retries: Number of earlier retries of the step.
+
     Raises:
-        dg.Failure: of an InputError or an OSError.
-        dg.RetryRequested: of a TransientError.
+        dg.Failure: The block raised InputError or OSError.
+        dg.RetryRequested: The block raised TransientError.
     """
     try:
         with explaining(root):
@@ -230,4 +244,4 @@ def as_failure(root: Path, tried: int) -> Iterator[None]:
         failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
         if not isinstance(error, TransientError):
             raise failure from error
-        raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(tried + 1)) from failure
+        raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(retries + 1)) from failure

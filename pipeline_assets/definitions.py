@@ -1,6 +1,4 @@
-"""The Dagster code location: assets, checks and jobs of every recipe that is there, made anew when it is loaded, and
-the sensor that shows what commands built.
-"""
+"""The Dagster code location of a data root, built from its recipes."""
 
 import logging
 from pathlib import Path
@@ -9,12 +7,12 @@ import dagster as dg
 
 from pipeline_assets.assets import build_assets
 from pipeline_assets.build.recipe import is_of_interest, recipe_of_folders
-from pipeline_assets.events import build_sensor
 from pipeline_assets.external import build_observer, external_sources, unusable_recipe_node
-from pipeline_assets.freshness import Freshness, watch
+from pipeline_assets.freshness import Freshness, freshness_sensor
 from pipeline_assets.jobs import recipe_job
 from pipeline_assets.owners import labelled
-from pipeline_assets.schedules import alert, read_schedules, scheduled
+from pipeline_assets.schedules import alert, build_schedules, read_schedules
+from pipeline_assets.sealed_sensor import build_sensor
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import find_version
@@ -23,35 +21,35 @@ from resources.webhook import webhook_address
 
 
 def build_definitions(root: Path) -> dg.Definitions:
-    """What the UI offers for a data root: its recipes', and those of the project. One that is wrong is left out."""
+    """Build the definitions of all valid recipes of a data root and the project."""
     webhook_address()
-    recipes, wrong = SYSTEMS.load_recipes(root)
-    for error in wrong:
-        logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
-    recipe_of = recipe_of_folders(recipes, root)
+    recipes, errors = SYSTEMS.load_recipes(root)
+    for error in errors:
+        logging.getLogger("corpusmill").warning("skipped an invalid recipe: %s", error)
+    recipe_by_folder = recipe_of_folders(recipes, root)
     jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
     by_name = {recipe.name: recipe for recipe in recipes}
-    lasting = {name: recipe for name, recipe in by_name.items() if find_version(name, by_name) is None}
-    externals = external_sources((target for recipe in lasting.values() for target in recipe.targets()), root)
-    meant = [recipe for recipe in lasting.values() if is_of_interest(recipe, root)]
-    watched = external_sources((target for recipe in meant for target in recipe.targets()), root)
-    by_the_clock = scheduled(root, jobs)
-    runs = [one.section for one in by_the_clock if one.section.action == "run"]
-    fresh = [Freshness(one, lasting[one.recipe], root) for one in runs if one.recipe in lasting]
-    repinned = {one.recipe for one in read_schedules(root)[0] if one.action == "repin" and one.recipe in jobs}
+    unversioned = {name: recipe for name, recipe in by_name.items() if find_version(name, by_name) is None}
+    externals = external_sources((target for recipe in unversioned.values() for target in recipe.targets()), root)
+    active = [recipe for recipe in unversioned.values() if is_of_interest(recipe, root)]
+    watched = external_sources((target for recipe in active for target in recipe.targets()), root)
+    schedules = build_schedules(root, jobs)
+    runs = [entry.section for entry in schedules if entry.section.action == "run"]
+    fresh = [Freshness(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
+    repinned = {entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in jobs}
     return dg.Definitions(
         assets=labelled(
             [
-                *(asset for recipe in lasting.values() for asset in build_assets(recipe, root, recipe_of)),
-                *build_version_assets(by_name, repinned, root, recipe_of),
-                *(one.spec() for one in externals.values()),
-                *map(unusable_recipe_node, wrong),
+                *(asset for recipe in unversioned.values() for asset in build_assets(recipe, root, recipe_by_folder)),
+                *build_version_assets(by_name, repinned, root, recipe_by_folder),
+                *(external.spec() for external in externals.values()),
+                *map(unusable_recipe_node, errors),
             ]
         ),
-        asset_checks=[one.checks() for one in fresh],
-        jobs=[*jobs.values(), *(one.job for one in by_the_clock if one.section.action != "run")],
-        schedules=[one.schedule for one in by_the_clock],
-        sensors=[build_sensor(recipes, root), build_observer(watched.values(), root), watch(fresh), alert],
+        asset_checks=[freshness.checks() for freshness in fresh],
+        jobs=[*jobs.values(), *(entry.job for entry in schedules if entry.section.action != "run")],
+        schedules=[entry.schedule for entry in schedules],
+        sensors=[build_sensor(recipes, root), build_observer(watched.values(), root), freshness_sensor(fresh), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )

@@ -1,8 +1,9 @@
-"""What artifacts are read from and nobody builds: hub datasets at their commit, folders, tokenizer files, the licence
-table. Each is a node of the lineage, on which everything hangs that reads it, of any recipe; a sensor looks at them.
+"""External inputs as Dagster assets that a sensor observes.
 
-What a look finds decides nothing: artifacts are read at their pins. So an observation carries no data version, which
-would make everything below it stale.
+External inputs are hub repositories at a commit, local folders, tokenizer files and the licence table. Each is one node
+of the asset graph, upstream of the assets of all recipes that read it.
+
+Observations have no data version, which would make all downstream assets stale: artifacts are built from pinned inputs.
 """
 
 import hashlib
@@ -28,21 +29,22 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from resources.store import Hub
 
-_SHORT = 12  # letters of a commit or a digest in a key
+_SHORT = 12  # characters of a commit or a digest in a key
 _EVERY_S = 600
-_AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next look goes on
+_MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class External:
-    """One of them.
+    """External input of artifacts.
 
     Attributes:
-        key: what people call it comes last, which is what a node of the UI shows.
-        kind: whose sign the UI shows.
-        pinned: what recipes say of it.
-        observe: what is there now, below a data root or on a hub; InputErrors and OSErrors where it can't be told.
+        key: Key of the asset, whose last part is the name that the UI shows.
+        description: Description of the asset.
+        kind: Kind whose icon the UI shows.
+        pinned: Values that recipes pin, as metadata of the asset.
+        observe: Returns the current values in a data root or on a hub; raises InputError or OSError if unreadable.
     """
 
     key: dg.AssetKey
@@ -52,15 +54,15 @@ class External:
     observe: Observation = field(compare=False)
 
     def spec(self) -> dg.AssetSpec:
-        """Its node."""
+        """Return the asset of the input."""
         return dg.AssetSpec(
             self.key, description=self.description, group_name="sources", kinds={self.kind}, metadata=self.pinned
         )
 
 
 def external_sources(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
-    """What artifacts below a data root are read from, beside artifacts, by key."""
-    return {one.key: one for target in targets for one in _externals(target, root)}
+    """Return the external inputs of targets by key."""
+    return {external.key: external for target in targets for external in _externals(target, root)}
 
 
 def _externals(target: Target, root: Path) -> Iterable[External]:
@@ -81,41 +83,41 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
 
 
 def _on_hub(repo_type: RepoType, name: str, commit: str) -> External:
-    def look(root: Path, hub: HubFiles) -> dict[str, Any]:
+    def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
     key = dg.AssetKey(["hub", commit[:_SHORT], *name.split("/")])
     pinned = {repo_type: name, "commit": commit}
-    return External(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, look)
+    return External(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
 
 def _folder(folder: SourceFolder, root: Path) -> External:
-    path = folder.path  # one folder is one node, however recipes write it
+    path = folder.path  # one folder is one asset, even if recipes write its path in different ways
     path = path.relative_to(root) if path.is_relative_to(root) else path
 
-    def look(root: Path, hub: HubFiles) -> dict[str, Any]:
+    def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         files = folder.resolve_path(root).files()
-        listing = [(one.name, one.bytes, modified) for one, modified in zip(files, modified_ns(files), strict=True)]
+        listing = [(file.name, file.bytes, modified) for file, modified in zip(files, modified_ns(files), strict=True)]
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
-        return {"files": len(files), "bytes": sum(one.bytes for one in files), "listing sha256": digest}
+        return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 
     key = dg.AssetKey(["files", *(part for part in path.parts if part != "/")])
-    return External(key, f"Files in {path}", "file", {"path": str(path)}, look)
+    return External(key, f"Files in {path}", "file", {"path": str(path)}, observe)
 
 
 def _tokenizer(family: str, sha256: str, path: Path) -> External:
-    def look(root: Path, hub: HubFiles) -> dict[str, Any]:
-        found = file_sha256(root / path)
-        return {"sha256": found, "is as pinned": found == sha256}
+    def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
+        actual = file_sha256(root / path)
+        return {"sha256": actual, "matches the pin": actual == sha256}
 
     key = dg.AssetKey(["tokenizers", sha256[:_SHORT], family])
-    return External(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, look)
+    return External(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 
 _LICENCES = External(
     dg.AssetKey(["tables", "licences"]),
-    "Tags of licences, and what each asks for",
+    "Licence tags with their terms",
     "json",
     {"path": str(TABLE)},
     lambda root, hub: {"licences": len(licence_table()), "sha256": licence_table().digest()},
@@ -123,7 +125,7 @@ _LICENCES = External(
 
 
 def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
-    """A recipe that can't be used, as a node that says why."""
+    """Return an asset for an invalid recipe, whose description is the error."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
         ["recipes_left_out", name],
@@ -134,32 +136,32 @@ def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
 
 
 def build_observer(externals: Collection[External], root: Path) -> dg.SensorDefinition:
-    """The sensor that looks at them: where a head moved, or files changed, the node says so."""
+    """Return the sensor that observes external inputs and reports changes."""
 
     @dg.sensor(
         name="external_sources",
-        description="Looks at hub datasets, folders, tokenizer files and the licence table: heads and digests",
+        description="Observes heads of hub repositories, files of folders, tokenizer files and the licence table",
         minimum_interval_seconds=_EVERY_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def external_sources(context: dg.SensorEvaluationContext, hub: Hub) -> dg.SensorResult:
         seen: dict[str, Any] = json.loads(context.cursor or "{}")
-        files, deadline = hub.files(root, tries=1), time.monotonic() + _AT_MOST_S
+        files, deadline = hub.files(root, tries=1), time.monotonic() + _MAX_TICK_S
         events = []
-        # The one that was looked at longest ago comes first: what a look has no time for, the next one begins with.
-        for one in sorted(externals, key=lambda one: seen.get(one.key.to_user_string(), {}).get("at", 0.0)):
+        # The oldest observation comes first, so that the next tick starts with the inputs that this one does not reach.
+        for external in sorted(externals, key=lambda entry: seen.get(entry.key.to_user_string(), {}).get("at", 0.0)):
             if time.monotonic() > deadline:
                 break
             try:
-                found = one.observe(root, files)
+                values = external.observe(root, files)
             except (InputError, OSError) as error:
-                found = {"can't be read": str(error)}
-            name = one.key.to_user_string()
-            if seen.get(name, {}).get("found") != found:
-                events.append(dg.AssetObservation(one.key, metadata={**one.pinned, **found}))
-            seen[name] = {"at": time.time(), "found": found}
-        known = {one.key.to_user_string() for one in externals}
-        cursor = json.dumps({name: look for name, look in seen.items() if name in known})
+                values = {"cannot be read": str(error)}
+            name = external.key.to_user_string()
+            if seen.get(name, {}).get("found") != values:
+                events.append(dg.AssetObservation(external.key, metadata={**external.pinned, **values}))
+            seen[name] = {"at": time.time(), "found": values}
+        known = {external.key.to_user_string() for external in externals}
+        cursor = json.dumps({name: observed for name, observed in seen.items() if name in known})
         return dg.SensorResult(asset_events=events, cursor=cursor)
 
     return external_sources

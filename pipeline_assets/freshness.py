@@ -1,7 +1,7 @@
-"""Freshness of what schedules run, checked partition for partition.
+"""Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own policies look at an asset as a whole. An artifact is overdue if it is not as its recipe asks, and was
-neither built nor brought up to date by a whole run since the last tick of the schedule but one: a run may take as long
+Dagster's own policies cover an asset as a whole. An artifact is overdue if it is not up to date, and neither a build of
+it nor a complete run of its recipe has finished since the second-last tick of the schedule. A run may thus take as long
 as the time between two ticks.
 """
 
@@ -28,17 +28,17 @@ _EVERY_S = 60
 
 
 class Freshness:
-    """The question of one schedule that runs a recipe, asked of every asset of that recipe."""
+    """Freshness checks of all assets of a recipe that a schedule runs."""
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
         self._section, self._root, self._recipe = section, root, recipe
         self._targets = {asset_key(kind, recipe.name): targets for kind, targets in by_kind(recipe).items()}
         name = f"fresh_by_{name_in_dagster(section.name)}"
-        question = f"Each partition is as {recipe.name} asks, or was when {section.name} struck last but once"
-        self._specs = [dg.AssetCheckSpec(name, asset=key, description=question) for key in self._targets]
+        description = f"Each partition matches {recipe.name}, or did at the second-last tick of {section.name}"
+        self._specs = [dg.AssetCheckSpec(name, asset=key, description=description) for key in self._targets]
 
     def checks(self) -> dg.AssetChecksDefinition:
-        """As the UI offers it."""
+        """Return the asset checks that the UI can run."""
 
         @dg.multi_asset_check(name=f"{name_in_dagster(self._section.name)}__fresh", specs=self._specs)
         def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -50,62 +50,69 @@ class Freshness:
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """What is to be said of each asset, by partition."""
+        """Yield the check results of each asset by partition.
+
+        Args:
+            instance: Instance that has the runs of the recipe's job.
+            now: Time of the check.
+        """
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
-        struck = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
-        ran = self._last_run(instance)
+        deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
+        last_run = self._last_run(instance)
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
-            yield spec, {target.partition: self._result(target, spec.name, struck, ran) for target in targets}
+            yield spec, {target.partition: self._result(target, spec.name, deadline, last_run) for target in targets}
 
-    def _result(self, target: Target, name: str, struck: datetime, ran: datetime) -> CheckResult:
+    def _result(self, target: Target, name: str, deadline: datetime, last_run: datetime) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
-            return CheckResult(name, True, False, "as the recipe asks")
-        if max(ran, _written(self._root / target.folder / FILE_NAME)) >= struck:
+            return CheckResult(name, True, False, "up to date")
+        if max(last_run, _modified_at(self._root / target.folder / FILE_NAME)) >= deadline:
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
-        return CheckResult(name, False, False, f"overdue since {struck:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
+        return CheckResult(name, False, False, f"overdue since {deadline:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _last_run(self, instance: dg.DagsterInstance) -> datetime:
-        """When a run last ended with all as the recipe asks; else since when the recipe says what it does."""
-        wanted = dg.RunsFilter(job_name=name_in_dagster(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
-        ended = [record.end_time or 0.0 for record in instance.get_run_records(wanted, limit=1)]
-        written = _written(recipe_path(self._recipe.name, self._root))
-        return max(written, datetime.fromtimestamp(max(ended, default=0.0), UTC))
+        """Return the end of the last successful run, or the recipe's last change."""
+        successes = dg.RunsFilter(job_name=name_in_dagster(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
+        ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
+        changed = _modified_at(recipe_path(self._recipe.name, self._root))
+        return max(changed, datetime.fromtimestamp(max(ended, default=0.0), UTC))
 
 
-def _written(path: Path) -> datetime:
-    """Return when a file was written; long ago where there is none."""
+def _modified_at(path: Path) -> datetime:
+    """Return the modification time of a file; the Unix epoch if missing."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except (FileNotFoundError, NotADirectoryError):
         return datetime.fromtimestamp(0, UTC)
 
 
-def watch(fresh: Sequence[Freshness]) -> dg.SensorDefinition:
-    """The sensor that asks whether anything is overdue, once a minute, and reports what changed."""
+def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
+    """Return the sensor that runs freshness checks and reports changed results."""
 
     @dg.sensor(
         name="freshness",
-        description="Asks whether what schedules run is overdue",
+        description="Checks whether artifacts of scheduled recipes are overdue",
         minimum_interval_seconds=_EVERY_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         known: dict[str, str] = json.loads(context.cursor or "{}")
-        found, events = dict[str, str](), []
-        for one in fresh:
-            for spec, results in one.results(context.instance, datetime.now(UTC)):
+        fingerprints, events = dict[str, str](), []
+        for check in checks:
+            for spec, results in check.results(context.instance, datetime.now(UTC)):
                 event = dg.AssetCheckEvaluation(
                     asset_key=spec.asset_key, check_name=spec.name, **describe_results(results)
                 )
                 name = event.asset_check_key.to_user_string()
                 newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
-                of = newest[0].storage_id if newest else None  # what was said before it counts as said of another one
-                found[name] = hashlib.sha256(f"{of} {event.passed} {event.description}".encode()).hexdigest()[:16]
-                if known.get(name) != found[name]:
+                # A result is reported again after a new materialization, because the UI ignores older ones.
+                build = newest[0].storage_id if newest else None
+                content = f"{build} {event.passed} {event.description}"
+                fingerprints[name] = hashlib.sha256(content.encode()).hexdigest()[:16]
+                if known.get(name) != fingerprints[name]:
                     events.append(event)
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(found))
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(fingerprints))
 
     return freshness

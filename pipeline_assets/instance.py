@@ -1,9 +1,9 @@
-"""The Dagster instance of a data root: a view of what is built, whole before anybody opens it. Only the UI does.
+"""The Dagster instance of a data root, which the UI uses.
 
-It is three SQLite databases and a configuration, in `<data root>/dagster`, made under a lock. What a kill left
-half-made, of `dagster dev` for instance, has a database without a revision and no run: its databases are made anew.
-Everything else that is wrong with it (a disk that is full or may not be written to, a damaged or locked database) is
-left as it is, and said.
+An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
+opened. A killed process, such as `dagster dev`, may leave a database without a revision and without runs; then the
+databases are created again. All other problems (a full or read-only disk, a damaged or locked database) are reported,
+and the files are not changed.
 """
 
 import contextlib
@@ -28,23 +28,25 @@ _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
 _MAKING_S = 120.0
 _LOCKED_S = 10.0
 _POLL_S = 0.05
-_FIX = "mend that, or move the folder away: another is made"
+_FIX = "repair it, or move the folder away: a new one will be created"
 # What a run prints stays on its terminal instead of going to the UI's log files.
 _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
 
 
 def instance_home(root: Path) -> Path:
-    """The folder that DAGSTER_HOME names for a data root, whole, with the project's configuration in absolute paths.
+    """Return the folder for DAGSTER_HOME of a data root, created if needed.
+
+    Its configuration is the project's, with absolute paths.
 
     Raises:
-        RetryableError: it can't be made, read or written.
+        RetryableError: The instance cannot be created, read or written.
     """
     home = root.absolute() / "dagster"
     if home.is_file():
-        raise RetryableError("a file lies where a folder belongs", home, "move it away")
+        raise RetryableError("expected a folder, got a file", home, "move the file away")
     try:
-        if _is_half_made(home) or not _is_configured(home):
-            _make(home)
+        if _is_incomplete(home) or not _is_configured(home):
+            _create(home)
         for name in _DATABASES:
             with _connected(home / name, "rw") as database:
                 database.execute("BEGIN IMMEDIATE")
@@ -55,10 +57,10 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """The data root's instance, made where there is none.
+    """Open the instance of a data root, created if needed.
 
     Raises:
-        RetryableError: as `instance_home`, or the block met a damaged database, or one that can't be written.
+        RetryableError: As `instance_home`, or the block met a damaged or unwritable database.
     """
     home = instance_home(root)
     try:
@@ -74,7 +76,7 @@ def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def _reason(error: BaseException) -> str:
-    """One line: of SQLAlchemy's without the statement."""
+    """Return an error as one line, without SQLAlchemy's statement."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.orig or error
     return one_line(error) or type(error).__name__
@@ -93,19 +95,20 @@ def _is_configured(home: Path) -> bool:
     return path.is_file() and path.read_bytes() == _config(home)
 
 
-def _is_half_made(home: Path) -> bool:
-    """Whether a database is missing, or was never finished, and no run is noted: nothing is lost with it."""
-    return any(_rows(home / name, "alembic_version") == 0 for name in _DATABASES) and _rows(home / _RUNS, "runs") == 0
+def _is_incomplete(home: Path) -> bool:
+    """Check whether a database is missing or unfinished and no run can be lost."""
+    has_unfinished = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
+    return has_unfinished and not _has_rows(home / _RUNS, "runs")
 
 
-def _rows(path: Path, table: str) -> int:
-    """Rows of a table of a database, at most one; 0 where there is no such table or file."""
+def _has_rows(path: Path, table: str) -> bool:
+    """Check whether a database has rows in a table; False if missing."""
     if not path.exists():
-        return 0
+        return False
     with _connected(path, "ro") as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
-            return 0
-        return len(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
+            return False
+        return database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
 
 
 @contextlib.contextmanager
@@ -115,19 +118,19 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def _make(home: Path) -> None:
-    """Make the databases and the configuration that are missing; alone: others wait, and find them made."""
+def _create(home: Path) -> None:
+    """Create missing databases and the configuration under a lock."""
     deadline = time.monotonic() + _MAKING_S
     while True:
         try:
             with locked(home):
-                if is_half_made := _is_half_made(home):
+                if is_incomplete := _is_incomplete(home):
                     for name in ("history", "schedules"):
                         durable.remove(home / name)
                     durable.make_folder(home)
                 if not _is_configured(home):
                     durable.write_durably(home / _CONFIG, _config(home))
-                if is_half_made:
+                if is_incomplete:
                     with _instance(home) as instance:
                         instance.get_runs_count()
                 return

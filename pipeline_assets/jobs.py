@@ -1,6 +1,6 @@
-"""Jobs: a recipe's own builds all of it; scheduled ones build a version of it (`repin`) or read a sample (`verify`).
+"""Dagster jobs that build, repin or verify a recipe.
 
-Their run pages show the events.
+`repin` builds a new version, and `verify` reads a sample. The pages of their runs show the events of all artifacts.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
-from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_shown
+from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.systems.registry import SYSTEMS
@@ -55,16 +55,16 @@ def build_job(name: str, description: str, recipe: str, root: Path, act: Act) ->
 
 def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     """Return the job that builds all artifacts of a recipe, in every partition."""
-    description = f"Builds every artifact of {recipe.name} that is not there as asked"
+    description = f"Builds every artifact of {recipe.name} that is not up to date"
     act = functools.partial(build_all, recipe=recipe)
     return build_job(name_in_dagster(recipe.name), description, recipe.name, root, act)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
-    """Build all artifacts of a recipe, and yield the materialization and the checks of each.
+    """Build all artifacts of a recipe and yield their events.
 
     Raises:
-        InputError: an artifact failed; all that aren't made from it are built before.
+        InputError: An artifact failed; all artifacts that do not depend on it are built before.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -73,13 +73,13 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build the recipe's version of the run's date, and yield the materialization and the checks of each artifact.
+    """Build the recipe's version of the run's date and yield its events.
 
     Raises:
-        InputError: the head of a dataset is unknown, or an artifact failed; all others are built before.
+        InputError: The head of a dataset is unknown, or an artifact failed; all others are built before.
     """
     version = version_for(recipe, run.root, SYSTEMS, run.require_hub("the heads"), due_at(context, timezone), period)
-    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
+    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
     before = None if version.before is None else SYSTEMS.read_recipe(version.before)
     built = yield from _build(context, replace(run, previous_recipe=before), SYSTEMS.read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
@@ -89,100 +89,98 @@ def repin(
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
-    """Build all artifacts; yield the events of those that are new to the UI, and return why others failed."""
-    waiting = {target.role: (target, shown) for target, shown in _places(recipe, run.root)}
+    """Build all artifacts, yield events new to the UI, and return the failures."""
+    waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
-    newest = functools.cache(functools.partial(newest_shown, context.instance))
+    newest = functools.cache(functools.partial(newest_versions, context.instance))
     try:
         for outcome in run_targets(recipe.targets(), run, keep_going=True):
-            target, shown = waiting.pop(outcome.target.role)
-            yield from _news(context, target, shown, newest, run.root, was_built=not outcome.was_current)
+            target, view = waiting.pop(outcome.target.role)
+            yield from _new_events(context, target, view, newest, run.root, was_built=not outcome.was_current)
             if outcome.failure is not None:
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
                 failures.append(outcome.failure)
             else:
-                context.log.info("%s: %s", target.role, _change(target, run.previous_recipe, run.root))
-    except InputError:  # of the last one, which is sealed if one of its checks failed
-        for target, shown in waiting.values():
-            yield from _news(context, target, shown, newest, run.root)
+                context.log.info("%s: %s", target.role, _describe_change(target, run.previous_recipe, run.root))
+    except InputError:  # the last artifact failed; if one of its checks did, it is sealed
+        for target, view in waiting.values():
+            yield from _new_events(context, target, view, newest, run.root)
         raise
     return failures
 
 
-def _news(
+def _new_events(
     context: dg.OpExecutionContext,
     target: Target,
-    shown: AssetView,
+    view: AssetView,
     newest: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the materialization of an artifact that is new to the UI, and its checks if it is new or one failed."""
+    """Yield the events of an artifact that are new to the UI, or failed checks."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
-        is_new = was_built or newest(shown.key).get(shown.partition) != (artifact.manifest.digest, shown.code)
+        is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
         results = target.results(root, artifact.manifest)
         if is_new:
-            yield materialization(artifact, shown, context.instance, was_current=not was_built)
+            yield materialization(artifact, view, context.instance, was_current=not was_built)
         if is_new or not all(result.passed for result in results):
-            yield from evaluations(shown.key, target.kind, {shown.partition: results})
+            yield from evaluations(view.key, target.kind, {view.partition: results})
 
 
 def verify_sample(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
 ) -> Iterator[Event]:
-    """Read a sample of every sealed artifact of the recipe, and yield a check of the files for each asset.
+    """Read a sample of every sealed artifact and yield a check for each asset.
 
     Raises:
-        InputError: a file differs from its manifest.
+        InputError: A file differs from its manifest.
     """
     share, findings = Sample.parse(sample, due_at(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
-    for target, shown in _places(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
+    for target, view in _views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
         scope = Scope(None, share, False, max(run.settings.workers, 1), run.settings.log_every_s)
-        found = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
-        read_and_check(found)
-        context.log.info(f"{target.name}: {len(found.findings)} findings")
-        findings += found.findings
-        because = found.findings[0].what if found.findings else f"a sample of {sample} is as sealed"
-        result = CheckResult(FILES.name, not found.findings, FILES.is_blocking, because, {SAMPLE: sample})
-        results.setdefault(shown.key, {})[shown.partition] = (result,)
-        kinds[shown.key] = target.kind
-    for key, of_asset in results.items():
-        yield from evaluations(key, kinds[key], of_asset)
+        verification = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
+        read_and_check(verification)
+        new_findings = verification.findings
+        context.log.info(f"{target.name}: {len(new_findings)} findings")
+        findings += new_findings
+        because = new_findings[0].what if new_findings else f"a sample of {sample} matches the manifest"
+        result = CheckResult(FILES.name, not new_findings, FILES.is_blocking, because, {SAMPLE: sample})
+        results.setdefault(view.key, {})[view.partition] = (result,)
+        kinds[view.key] = target.kind
+    for key, asset_results in results.items():
+        yield from evaluations(key, kinds[key], asset_results)
     if findings:
         first = findings[0]
-        what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
+        what = f"{len(findings)} of the sampled files differ from their manifests, the first: {first.what}"
         raise InputError(what, first.where, "see `corpusmill verify`")
 
 
-def _places(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """List the artifacts of a recipe with their assets; recipes are reread, since one may be new."""
+def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
+    """List the artifacts of a recipe with their assets, from reread recipes."""
     return asset_views(recipe, root, recipe_of_folders(SYSTEMS.load_recipes(root)[0], root))
 
 
-def _change(target: Target, before: Recipe | None, root: Path) -> str:
-    """Return an artifact's digest, and how its counts differ from the version before."""
-    made = open_artifact(root / target.folder).manifest
+def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str:
+    """Return an artifact's digest with the changes of its counts."""
+    manifest = open_artifact(root / target.folder).manifest
     old = None
-    if before is not None:
+    if previous is not None:
         with contextlib.suppress(LookupError, InputError):
-            old = require_manifest(root / before.target(target.kind.name, target.partition).folder)
-    if old is None or old.digest == made.digest:
-        return made.digest + " as before" * (old is not None)
-    counts, were = made.identity.counts, old.identity.counts
-    changed = (name for name in ("documents", "tokens", "sequences") if isinstance(counts.get(name), int))
-    return ", ".join([made.digest, *(f"{name} {were.get(name)} → {counts[name]}" for name in changed)])
+            old = require_manifest(root / previous.target(target.kind.name, target.partition).folder)
+    if old is None or old.digest == manifest.digest:
+        return manifest.digest + ", unchanged" * (old is not None)
+    counts, old_counts = manifest.identity.counts, old.identity.counts
+    names = (name for name in ("documents", "tokens", "sequences") if isinstance(counts.get(name), int))
+    return ", ".join([manifest.digest, *(f"{name} {old_counts.get(name)} → {counts[name]}" for name in names)])
 
 
 def due_at(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return the time at which the run was due, in the schedule's time zone.
-
-    Without a schedule that started the run, it is the current time.
-    """
+    """Return the due time of a scheduled run in its time zone, else the time now."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -11,21 +11,21 @@ OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
 def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
-    """Return the assets with the owners and tags that are set, such as `team:data,me@example.org` and `tier=gold`.
+    """Add the configured owners and tags to assets.
 
-    What Dagster does not accept is left out with a warning.
+    Examples are `team:data,me@example.org` and `tier=gold`. Values that Dagster rejects are ignored with a warning.
     """
     owners = _listed(OWNERS)
     tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}
     if not owners and not tags:
         return assets
     try:
-        wanted = dg.AssetSpec("any", owners=owners, tags=tags)
+        validated = dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:
-        logging.getLogger("corpusmill").warning("%s and %s are left out: %s", OWNERS, TAGS, one_line(error))
+        logging.getLogger("corpusmill").warning("%s and %s are ignored: %s", OWNERS, TAGS, one_line(error))
         return assets
     return dg.map_asset_specs(
-        lambda spec: spec.replace_attributes(owners=wanted.owners, tags={**spec.tags, **wanted.tags}), assets
+        lambda spec: spec.replace_attributes(owners=validated.owners, tags={**spec.tags, **validated.tags}), assets
     )
 
 

@@ -1,13 +1,14 @@
-"""Schedules: what is run again by the clock. `schedules.yaml` names them, in `manifests/` and in the data root; each is
-off until it is switched on in the UI.
+"""Schedules of recipes, read from `schedules.yaml`.
 
-| action | what it does |
+The file is in `manifests/` or in the data root. A schedule is off until it is switched on in the UI.
+
+| action | effect |
 |---|---|
-| `run` | builds what the recipe asks for and isn't there as asked |
-| `repin` | asks the hub for the heads; where one moved, writes the recipe of that day or week; builds the newest |
-| `verify` | reads a sample of everything sealed that the recipe asks for, another one each time |
+| `run` | builds the artifacts of the recipe that are not up to date |
+| `repin` | reads the heads on the hub; if one moved, writes the recipe of that day or week; builds the newest version |
+| `verify` | reads a sample of all sealed artifacts of the recipe, another one each time |
 
-A run that fails, of whatever cause, is told to the address in CORPUSMILL_WEBHOOK, where one is set.
+If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
 
 import http.client
@@ -35,23 +36,26 @@ from resources.webhook import WEBHOOK, webhook_address
 
 FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
-_LONGEST_CRON = 200
-SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # no schedule can have their names
+_MAX_CRON_LENGTH = 200
+SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # reserved names
 
 
 class ScheduleSection(RecipeSection):
-    """One schedule.
+    """Section of one schedule.
 
     Attributes:
-        cron: five fields, or several of them.
-        timezone: of the IANA database.
-        sample: of `verify`, the share of the bytes.
-        period: of `repin`, what has one version: a day, or a week, which is called by its Monday.
+        name: Name of the schedule.
+        recipe: Name of the recipe.
+        cron: Cron expression of five fields.
+        timezone: Time zone of the IANA database.
+        action: Action of the schedule's runs.
+        sample: Share of the bytes that `verify` reads.
+        period: Period of a version of `repin`: a day, or a week, which is named by its Monday.
     """
 
     name: Name
     recipe: Name
-    cron: Annotated[str, pydantic.Field(max_length=_LONGEST_CRON)]
+    cron: Annotated[str, pydantic.Field(max_length=_MAX_CRON_LENGTH)]
     timezone: Annotated[str, pydantic.Field(min_length=1)] = "UTC"
     action: Literal["run", "repin", "verify"]
     sample: str = "5%"
@@ -59,7 +63,7 @@ class ScheduleSection(RecipeSection):
 
     @pydantic.field_validator("sample")
     @classmethod
-    def _is_a_share(cls, sample: str) -> str:
+    def _check_sample(cls, sample: str) -> str:
         try:
             Sample.parse(sample, "0")
         except UsageError as error:
@@ -72,14 +76,13 @@ class _Schedules(RecipeSection):
 
     @pydantic.model_validator(mode="after")
     def _has_unique_names(self) -> "_Schedules":
-        reject_duplicate_keys(
-            [one.name for one in self.schedules], "two schedules are called", "give each a name of its own"
-        )
+        names = [schedule.name for schedule in self.schedules]
+        reject_duplicate_keys(names, "two schedules are called", "give each its own name")
         return self
 
 
 class Scheduled(NamedTuple):
-    """A schedule as the UI offers it, with the job that it runs, and the section that says so."""
+    """A Dagster schedule with its section and its job."""
 
     section: ScheduleSection
     schedule: dg.ScheduleDefinition
@@ -87,50 +90,55 @@ class Scheduled(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """The schedules of a data root, before those of the project that have other names; and what is wrong with files."""
-    found: dict[str, ScheduleSection] = {}
-    wrong: list[InputError] = []
+    """Read the schedules of a data root, then those of the project with other names.
+
+    Returns:
+        Sections of the schedules, and errors of invalid files.
+    """
+    sections: dict[str, ScheduleSection] = {}
+    errors: list[InputError] = []
     for path in (root / FILE, PROJECT_RECIPES.parent / FILE):
-        try:
-            sections = (
-                _Schedules.from_mapping(read_yaml(path, "schedule file"), path).schedules if path.exists() else ()
-            )
-        except InputError as error:
-            wrong.append(error)
+        if not path.exists():
             continue
-        found = {one.name: one for one in sections} | found
-    return list(found.values()), wrong
+        try:
+            schedules = _Schedules.from_mapping(read_yaml(path, "schedule file"), path).schedules
+        except InputError as error:
+            errors.append(error)
+            continue
+        sections = {section.name: section for section in schedules} | sections
+    return list(sections.values()), errors
 
 
-def scheduled(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Scheduled]:
-    """The schedules of a data root; those that are wrong are left out with a warning.
+def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Scheduled]:
+    """Build the schedules of a data root; skip invalid ones with a warning.
 
     Args:
-        jobs: by recipe, those that make all of it.
+        root: Data root.
+        jobs: Jobs that build whole recipes, by recipe name.
     """
-    sections, wrong = read_schedules(root)
-    found: list[Scheduled] = []
+    sections, errors = read_schedules(root)
+    schedules: list[Scheduled] = []
     for section in sections:
         try:
-            found.append(_scheduled(section, root, jobs))
+            schedules.append(_build_schedule(section, root, jobs))
         except UsageError as error:
-            wrong.append(error)
+            errors.append(error)
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
-            wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
-    for one in wrong:
-        logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
-    return found
+            errors.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
+    for problem in errors:
+        logging.getLogger("corpusmill").warning("skipped an invalid schedule: %s", problem)
+    return schedules
 
 
-def _scheduled(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> Scheduled:
+def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> Scheduled:
     recipe = section.recipe
     if recipe not in jobs:
-        what = f"schedule {section.name} names recipe {recipe}, which isn't there"
-        raise UsageError(what, root / FILE, f"there are {', '.join(sorted(jobs))}")
+        what = f"schedule {section.name}: recipe {recipe} not found"
+        raise UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
     if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
-        raise UsageError(what, root / FILE, "give it another name")
+        raise UsageError(what, root / FILE, "give the schedule another name")
     match section.action:
         case "run":
             job = jobs[recipe]
@@ -140,7 +148,8 @@ def _scheduled(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDe
             job = build_job(_job_name(section), what, recipe, root, act)
         case "verify":
             act = partial(verify_sample, recipe=recipe, timezone=section.timezone, sample=section.sample)
-            job = build_job(_job_name(section), f"Reads {section.sample} of what {recipe} made", recipe, root, act)
+            what = f"Verifies {section.sample} of the artifacts of {recipe}"
+            job = build_job(_job_name(section), what, recipe, root, act)
     schedule = dg.ScheduleDefinition(
         name=name_in_dagster(section.name),
         job=job,
@@ -159,20 +168,20 @@ def _job_name(section: ScheduleSection) -> str:
 
 @dg.run_failure_sensor(
     name="alert",
-    description=f"Tells {WEBHOOK} of each run that fails; without it, nobody",
+    description=f"Reports each failed run to {WEBHOOK}, if set",
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
-    """Posts one line, as JSON: `{"text": …}`."""
+    """Post one line about a failed run as JSON: `{"text": …}`."""
     address = webhook_address()
     if address is None:
         return
-    words = " ".join((context.failure_event.message or "").split())
+    message = " ".join((context.failure_event.message or "").split())
     failures = [
         getattr(event.event_specific_data, "user_failure_data", None) for event in context.get_step_failure_events()
     ]
     causes = [failure.description or "" for failure in failures if failure is not None]
-    text = f"{context.dagster_run.job_name} failed: {'; '.join(filter(None, causes)) or words}"
+    text = f"{context.dagster_run.job_name} failed: {'; '.join(filter(None, causes)) or message}"
     request = urllib.request.Request(
         address, json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}, method="POST"
     )

@@ -1,6 +1,7 @@
-"""`corpusmill ui`: a guarded `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub.
+"""The command `ui`: a guarded `dagster dev` on a data root.
 
-Beside it, each `report.html` that is sealed there is served as a page on this machine alone.
+It has the data root's own home and recipes and, for a demo, serves the demo's hub. Each sealed `report.html` is served
+as a page on this machine only.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
-# A report quotes texts of anyone: it is shown, and runs and loads nothing.
+# A report quotes untrusted text: its page may not run scripts or load anything.
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
@@ -38,23 +39,25 @@ _HEADERS = {
 def ui(
     data: Root = Path("data"), port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000
 ) -> None:
-    """Its address is printed once it answers.
+    """Open the Dagster UI of a data root; Ctrl-C stops it.
+
+    Print the address when the UI responds.
 
     Example: corpusmill ui --data data/demo --port 3000
     """
     if not data.exists():
-        raise UsageError("there is no such folder", data, "give the data root of a build with --data")
+        raise UsageError("folder not found", data, "give the data root of a build with --data")
     webhook_address()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            # `dagster dev` would start all the same and fight over it.
+            # `dagster dev` would start anyway and compete for the port.
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
-    # Dagster loads for seconds: a taken port is told before.
-    from pipeline_assets.events import report_sealed
+    # Importing Dagster takes seconds, so a used port is reported first.
     from pipeline_assets.instance import instance_home, open_instance
+    from pipeline_assets.sealed_sensor import report_sealed
 
     with reports_served(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
         os.environ.update(pages)
@@ -63,26 +66,26 @@ def ui(
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
-        # While it imports, Ctrl-C ends it without a traceback.
+        # Ctrl-C during the import ends the process without a traceback.
         develop = (
             "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
             "from pipeline_assets.webserver import develop; develop()"
         )
         command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
-        command += ["--log-level", "warning"]  # each look of its sensor would be told
+        command += ["--log-level", "warning"]  # each tick of the sensors would be logged
         echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # its end tells the child that this process has ended
+            stdin=subprocess.PIPE,  # the child stops when this process and so its stdin ends
             cwd=environment["DAGSTER_HOME"],
             env=environment,
-            # It can only be stopped softly if SIGINT is not ignored, as it is in a shell's background job.
+            # SIGINT is ignored in a shell's background job; Dagster needs it for a clean stop.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
         has_answered, status = False, None
         while status is None:
-            # Of Ctrl-C the terminal told dagster too: it stops its children first.
+            # The terminal sends Ctrl-C to dagster too, which stops its own children first.
             try:
                 if not has_answered and _answers(port):
                     has_answered = True
@@ -93,7 +96,7 @@ def ui(
             except KeyboardInterrupt:
                 echo("stopping the Dagster UI and its processes", err=True)
     if status not in (0, -signal.SIGINT, -signal.SIGTERM):
-        when = "" if has_answered else " before it answered"
+        when = "" if has_answered else " before it responded"
         raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")
 
 
@@ -107,7 +110,7 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def _hub_url(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the hub that a demo's recipes read from, and yield the variables that name it."""
+    """Serve the hub of a demo, and yield the variables with its address."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -120,10 +123,11 @@ def _hub_url(root: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
-    """The variable that says where, while the reports of a data root are served.
+    """Serve the reports of a data root, and yield the variable with their address.
 
     Args:
-        port: any free one where this one is taken.
+        root: Data root.
+        port: Port of the server; if in use, any free one.
     """
     from pipeline_assets.demo.loopback_http import is_loopback_host
     from resources.artifact_metadata import REPORTS
@@ -133,7 +137,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
             status, page = 421, b"The Host header names another machine."
             if is_loopback_host(self.headers, server.server_port):
                 report = _page(root, urllib.parse.unquote(self.path))
-                status, page = (404, b"There is no such report.") if report is None else (200, report)
+                status, page = (404, b"Report not found.") if report is None else (200, report)
             self.send_response(status)
             for name, value in _HEADERS.items():
                 self.send_header(name, value)
@@ -141,7 +145,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
             self.wfile.write(page)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the UI's terminal is for the UI."""
+            """Log nothing: the terminal shows the UI's log."""
 
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)
@@ -156,12 +160,12 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
 
 
 def _page(root: Path, path: str) -> bytes | None:
-    """The report in a folder below the data root, `/stage_a/…/report.html`; None where none is sealed."""
+    """Return the report at a path such as `/stage_a/…/report.html`, or None."""
     folder, _, name = path.strip("/").rpartition("/")
     if name != REPORT_HTML or ".." in Path(folder).parts:
         return None
     try:
         text = open_artifact(root / folder).path(REPORT_HTML).read_bytes().decode(errors="replace")
         return text.translate(VISIBLE).encode()
-    except (InputError, OSError, ValueError):  # ValueError: of a NUL in the path
+    except (InputError, OSError, ValueError):  # ValueError: the path contains NUL
         return None

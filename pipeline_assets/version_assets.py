@@ -1,8 +1,7 @@
-"""Assets of the versions of a recipe.
+"""Assets of recipe versions.
 
-Each kind of artifact in a recipe has one asset, with a partition for each version and source.
-
-These assets have no automation condition: a run builds the version that its partition names, and no other.
+Each kind of artifact in a recipe has one asset, with a partition for each version and source. These assets have no
+automation condition: a run builds only the version that its partition names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,33 +17,36 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.events import RecipeOf, by_kind
+from pipeline_assets.events import RecipeByFolder, by_kind
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
 
 def build_version_assets(
-    recipes: Mapping[str, Recipe], repinned: Iterable[str], root: Path, recipe_of: RecipeOf
+    recipes: Mapping[str, Recipe], repinned: Iterable[str], root: Path, recipe_by_folder: RecipeByFolder
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of the versions of recipes, upstream first for each recipe.
 
     Args:
-        recipes: all recipes by name, with the versions.
-        repinned: names of recipes that a schedule repins; their first version may be missing.
-        root: the data root.
+        recipes: All recipes by name, versions included.
+        repinned: Names of recipes that a schedule repins; their first version may be missing.
+        root: Data root.
+        recipe_by_folder: Name of the recipe that requests each folder of the root.
     """
     newest = {name: recipes[name] for name in sorted(repinned)}
-    for name in sorted(recipes):  # and so by date
+    for name in sorted(recipes):  # versions of a recipe are then sorted by date
         if (version := versions.find_version(name, recipes)) is not None:
             newest[version.recipe] = recipes[name]
     return [
-        _asset(name, targets[0].kind, targets, root, recipe_of)
+        _asset(name, targets[0].kind, targets, root, recipe_by_folder)
         for name, recipe in newest.items()
         for targets in by_kind(recipe).values()
     ]
 
 
-def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf) -> dg.AssetsDefinition:
+def _asset(
+    name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
+) -> dg.AssetsDefinition:
     def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
         assert partition is not None
         source, date = versions.split_partition(partition)
@@ -63,24 +65,24 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
         kind,
         targets,
         root,
-        deps=_deps(name, targets, recipe_of),
+        deps=_deps(name, targets, recipe_by_folder),
         code_version=str(kind.stage.version),
         partitions=versions.version_partitions(name, targets),
-        target_of=find_target,
+        find_target=find_target,
     )
 
 
-def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
-    """Return the inputs: of the same version by partition, of other recipes all partitions."""
-    names = frozenset(recipe_of.values())
+def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
+    """Return upstream assets: the recipe's own by version, others as a whole."""
+    names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:
         for upstream in target.upstream:
             if not upstream.is_external:
                 key = versions.Version(name, "").key(upstream.kind.name)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
-            elif (recipe := recipe_of.get(str(upstream.folder))) is not None:
-                key = versions.version_folder(upstream.kind.name, None, recipe, names).key
+            elif (recipe := recipe_by_folder.get(str(upstream.folder))) is not None:
+                key = versions.asset_partition(upstream.kind.name, None, recipe, names).key
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
     mapped = ((key, versions.mapping_between(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -1,9 +1,7 @@
 """Versions of recipes as partitions.
 
-One asset of a recipe has a partition for each version and source.
-
-A version is a recipe of its own, `NAME_YYYYMMDD`, with folders of its own. In Dagster its artifacts are partitions of
-the assets `<system>/NAME/versions/<artifact>`: the version, and its source if the artifact has one (`web|20261123`).
+A version is a separate recipe, `NAME_YYYYMMDD`, with its own folders. In Dagster its artifacts are partitions of the
+assets `<system>/NAME/versions/<artifact>`: the version, with its source if the artifact has one (`web|20261123`).
 """
 
 import re
@@ -23,8 +21,8 @@ class Version(NamedTuple):
     """A version of a recipe.
 
     Attributes:
-        recipe: name of the recipe.
-        date: first day of the version's period.
+        recipe: Name of the recipe.
+        date: First day of the version's period, YYYYMMDD.
     """
 
     recipe: str
@@ -46,25 +44,24 @@ class Version(NamedTuple):
 
 
 def find_version(recipe: str, names: Collection[str]) -> Version | None:
-    """Return the version that a recipe's name states, or None.
-
-    None unless the recipe that the version belongs to exists.
-    """
+    """Return the version in a recipe's name; None unless its base recipe exists."""
     name, _, date = recipe.rpartition("_")
     return Version(name, date) if _DATE.fullmatch(date) and name in names else None
 
 
 def asset_key(kind: str, recipe: str) -> dg.AssetKey:
-    """Return `<system>/<recipe>/<artifact>`."""
+    """Return the asset key `<system>/<recipe>/<artifact>`."""
     system, _, artifact = kind.partition("/")
     return dg.AssetKey([system, recipe, artifact])
 
 
-class OutputLocation(NamedTuple):
+class AssetPartition(NamedTuple):
     """Asset and partition that show an artifact.
 
     Attributes:
-        version: None if the artifact's recipe is not a version of another one.
+        key: Key of the asset.
+        partition: Partition of the asset; None if it is not partitioned.
+        version: Version of the recipe; None if the recipe is not a version of another one.
     """
 
     key: dg.AssetKey
@@ -72,12 +69,19 @@ class OutputLocation(NamedTuple):
     version: Version | None
 
 
-def version_folder(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> OutputLocation:
-    """Return the place of an artifact of a recipe, among recipes of these names."""
+def asset_partition(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> AssetPartition:
+    """Return the asset and partition that show an artifact of a recipe.
+
+    Args:
+        kind: Kind of the artifact.
+        partition: Partition of the artifact in its recipe.
+        recipe: Name of the recipe.
+        names: Names of all recipes, which decide whether the recipe is a version.
+    """
     version = find_version(recipe, names)
     if version is not None:
-        return OutputLocation(version.key(kind), version.partition(partition), version)
-    return OutputLocation(asset_key(kind, recipe), partition, None)
+        return AssetPartition(version.key(kind), version.partition(partition), version)
+    return AssetPartition(asset_key(kind, recipe), partition, None)
 
 
 def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
@@ -98,15 +102,13 @@ def split_partition(partition: str) -> tuple[str | None, str]:
 
 
 def mapping_between(
-    pairs: Sequence[tuple[str | None, str | None]], of_sources: dg.PartitionMapping | None
+    pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
     """Return the mapping between two assets of one recipe's versions.
 
-    Each version depends on itself.
-
     Args:
-        pairs: sources of upstream and downstream artifacts.
-        of_sources: how sources map; None for equal names.
+        pairs: Sources of upstream and downstream artifacts.
+        source_mapping: Mapping between sources; None for equal names.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():
@@ -115,7 +117,7 @@ def mapping_between(
             return None
         if have_sources != {(True, True)}:
             return dg.MultiToSingleDimensionPartitionMapping(VERSION)
-        mappings = {SOURCE: of_sources or dg.IdentityPartitionMapping(), VERSION: dg.IdentityPartitionMapping()}
+        mappings = {SOURCE: source_mapping or dg.IdentityPartitionMapping(), VERSION: dg.IdentityPartitionMapping()}
         return dg.MultiPartitionMapping(
             {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
         )

@@ -1,4 +1,4 @@
-"""`dagster dev` with a webserver that serves its own pages on this machine only.
+"""A guarded `dagster dev`, whose webserver serves only its own pages.
 
 Dagster's webserver has no authentication, reads mutations from the URL of a request, and checks neither Host nor
 Origin. While it runs, any web page in the same browser could start, change or delete runs. The requests of such a page
@@ -71,7 +71,7 @@ def serve() -> None:
 
 
 def develop() -> None:
-    """Run the `dagster` command until stdin ends; its `dev` starts the webserver of `serve`."""
+    """Run the `dagster` command until stdin ends, with the webserver of `serve`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
@@ -82,7 +82,7 @@ def develop() -> None:
 
 
 def _stop_at_end_of_stdin() -> None:
-    """Stop this process as SIGTERM does when the process that started it has ended, even by SIGKILL."""
+    """Stop this process when its parent has ended, even by SIGKILL."""
     while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -109,4 +109,4 @@ def test_what_dagster_does_not_take_is_left_out_and_said(
 
     assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {()}
     [record] = [record for record in caplog.records if variable in record.getMessage()]
-    assert "left out" in record.getMessage()
+    assert "are ignored" in record.getMessage()

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from answers import Corpusmill, Typed
 
-from pipeline_assets.events import report_sealed
 from pipeline_assets.instance import open_instance
+from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow

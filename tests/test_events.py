@@ -17,13 +17,14 @@ from materialized import NOWHERE, Materialized, external_look, run_job
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
 
-from pipeline_assets import events
+from pipeline_assets import events, sealed_sensor
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.definitions import build_definitions
-from pipeline_assets.events import COMMAND, report_sealed
+from pipeline_assets.events import COMMAND
+from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.artifact import read_check_results, require_manifest, write_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
@@ -153,7 +154,7 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
 def test_a_look_at_what_is_known_reports_nothing(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     report_sealed([SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
 
-    assert [look(), look()] == ["events reported: 0", "nothing was built since the last look"]
+    assert [look(), look()] == ["events reported: 0", "nothing was built since the last scan"]
     assert materializations(instance, RAW) == materializations(instance, REPORT) == 1
 
 
@@ -309,25 +310,25 @@ def test_looks_at_a_large_root_rest_in_between(
     instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(100.0, 2.0)  # two seconds from one look at it to the next
-    monkeypatch.setattr(events.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sealed_sensor.time, "monotonic", lambda: next(clock))
     sensor, said = sensor_of(root), []
     for _ in range(2):
         with dg.build_sensor_context(instance=instance) as context:
             said.append(sensor.evaluate_tick(context).skip_message)
 
     assert "events reported" in str(said[0]) or "more to report" in str(said[0])
-    assert said[1] == "the last look took long: there is a rest between two"
+    assert said[1] == "pausing, because the last scan was slow"
 
 
 def test_what_does_not_fit_into_a_look_comes_with_the_next(
     look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(10**6))
-    monkeypatch.setattr(events.time, "monotonic", lambda: next(seconds))
-    monkeypatch.setattr(events, "_AT_MOST_S", 2)
+    monkeypatch.setattr(sealed_sensor.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sealed_sensor, "_MAX_TICK_S", 2)
 
     said = [look()]
-    while "more to report" in said[-1]:
+    while "too many events" in said[-1]:
         said.append(look())
 
     assert len(said) > 1

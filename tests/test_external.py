@@ -62,7 +62,7 @@ def test_each_node_says_what_is_pinned_and_what_is_there(notes: Path) -> None:
     folder = found["files/notes"]
     assert (folder["path"], folder["files"], folder["bytes"]) == ("notes", 1, len("A note."))
     assert found[TOKENIZER]["sha256"] == VOCABULARY_SHA256
-    assert found[TOKENIZER]["is as pinned"] is True
+    assert found[TOKENIZER]["matches the pin"] is True
     assert found["tables/licences"]["licences"] == len(licence_table())
 
 
@@ -124,8 +124,8 @@ def test_where_a_head_moved_its_node_says_so(root: Path) -> None:
 def test_a_hub_that_cannot_be_reached_is_told_and_stops_no_other_look(root: Path) -> None:
     found = looker(root)()
 
-    assert {"can't be read" in seen for name, seen in found.items() if name.startswith("hub/")} == {True}
-    assert found[TOKENIZER]["is as pinned"] is True
+    assert {"cannot be read" in seen for name, seen in found.items() if name.startswith("hub/")} == {True}
+    assert found[TOKENIZER]["matches the pin"] is True
 
 
 def test_the_hub_is_not_asked_for_recipes_that_ship_and_nobody_runs(tmp_path: Path) -> None:

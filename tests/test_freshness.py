@@ -53,7 +53,7 @@ def run(root: Path, instance: dg.DagsterInstance) -> bool:
 
 
 def test_what_is_as_the_recipe_asks_is_fresh_however_old(root: Path, instance: dg.DagsterInstance) -> None:
-    assert {one.because for one in said(root, instance, days=300).values()} == {"as the recipe asks"}
+    assert {one.because for one in said(root, instance, days=300).values()} == {"up to date"}
 
 
 def test_an_edit_is_overdue_when_the_clock_struck_twice_and_fresh_when_a_run_has_built_it(

@@ -144,7 +144,7 @@ def put_a_file_there(home: Path) -> None:
     [
         (fill_with_noise, "file is not a database"),
         (damage_after_the_first_page, "database disk image is malformed"),
-        (put_a_file_there, "a file lies where a folder belongs"),
+        (put_a_file_there, "expected a folder, got a file"),
     ],
 )
 def test_an_instance_that_cannot_be_read_is_told_in_one_line(
@@ -167,7 +167,7 @@ def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(RetryableError) as refused:
             instance_home(tmp_path)
 
-    fix = "mend that, or move the folder away: another is made"
+    fix = "repair it, or move the folder away: a new one will be created"
     assert str(refused.value) == f"{home}: database is locked; {fix}"
 
 

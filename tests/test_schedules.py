@@ -20,8 +20,8 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
+from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -87,7 +87,7 @@ def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
     assert "nightly" in names and not {"of-nothing", "never", "of_nothing", "no", *SENSORS} & set(names)
     assert {sensor.name for sensor in definitions.sensors or []} == SENSORS
     said = " ".join(record.getMessage() for record in caplog.records)
-    assert "schedule of-nothing names recipe nothing, which isn't there" in said
+    assert "schedule of-nothing: recipe nothing not found" in said
     assert "schedule never" in said
 
 

@@ -80,5 +80,5 @@ def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Cor
 
     assert (result.returncode, result.stdout) == (1, "")
     assert only_line(result) == (
-        f"{tmp_path}: dagster dev ended with status 2 before it answered; see its last lines above"
+        f"{tmp_path}: dagster dev ended with status 2 before it responded; see its last lines above"
     )

@@ -20,7 +20,8 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages
 
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.events import AssetView, materialization, report_sealed
+from pipeline_assets.events import AssetView, materialization
+from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS

@@ -1,0 +1,182 @@
+"""The sensor that reports artifacts which were built without Dagster.
+
+They come from a command or another machine. After a loss, the sensor also fills a new instance with the newest content
+of each artifact and its check results.
+"""
+
+import contextlib
+import graphlib
+import hashlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.build.recipe import Recipe, recipe_of_folders
+from pipeline_assets.build.target import Target
+from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
+from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.versions import asset_partition
+
+_OUTDATED = "not as asked"  # equals no code version, so that Dagster calls the artifact stale
+_EVERY_S = 15
+_POLLING_SHARE = 0.05
+_MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
+
+
+def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
+    """Return the sensor of a data root, which reads manifests and lists source files."""
+    requested, names = _requested_targets(recipes, root), [recipe.name for recipe in recipes]
+    paused_until = 0.0  # scans of a large root take at most a twentieth of the time
+
+    @dg.sensor(
+        name="sealed_artifacts",
+        description=f"Reports artifacts that were built in {root} without Dagster, with their check results",
+        minimum_interval_seconds=_EVERY_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def sealed_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        nonlocal paused_until
+        if (began := time.monotonic()) < paused_until:
+            return dg.SkipReason("pausing, because the last scan was slow")
+        sealed = _sealed(requested, root, names)
+        fingerprint = _fingerprint(sealed)
+        paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
+        if fingerprint == context.cursor:
+            return dg.SkipReason("nothing was built since the last scan")
+        reported = _report(sealed, root, context.instance)
+        if reported is None:
+            return dg.SkipReason("too many events for one tick; the next one continues")
+        context.update_cursor(fingerprint)
+        return dg.SkipReason(f"events reported: {reported}")
+
+    return sealed_artifacts
+
+
+def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
+    """Report artifacts and checks that are new to the instance, for up to 30 seconds."""
+    _report(_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """Sealed artifact with the asset that shows it; no target without a recipe."""
+
+    folder: Path
+    kind: str
+    digest: str
+    view: AssetView
+    target: Target | None = None
+    is_outdated: bool = False
+
+
+_Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
+"""Targets that recipes request, by folder and kind."""
+
+
+def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
+    recipe_by_folder = recipe_of_folders(recipes, root)
+    requested: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
+    for recipe in recipes:
+        for target, view in asset_views(recipe, root, recipe_by_folder):
+            requested.setdefault((root / target.folder, target.kind.name), []).append((target, view))
+    return requested
+
+
+def _sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_Sealed]:
+    """List the artifacts in a data root, upstream first, once per requesting recipe."""
+    lineage = Lineage(root)
+    upstream = {
+        manifest.digest: [entry["digest"] for entry in manifest.identity.upstream]
+        for manifest in lineage.sealed.values()
+    }
+    ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(upstream).static_order())}
+    artifacts = []
+    for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
+        kind, digest = manifest.kind, manifest.digest
+        for target, view in requested.get((folder, kind), ()):
+            is_outdated = target.external_inputs is not None and target.state(root)[0] == "stale"
+            artifacts.append(_Sealed(folder, kind, digest, view, target, is_outdated))
+        if (folder, kind) not in requested and kind in SYSTEMS.kinds:
+            name, _, partition = manifest.name.partition("/")
+            place = asset_partition(kind, partition or None, name, names)
+            view = AssetView(place.key, place.partition, str(SYSTEMS.kinds[kind].stage.version), version=place.version)
+            artifacts.append(_Sealed(folder, kind, digest, view))
+    return artifacts
+
+
+def _fingerprint(sealed: Sequence[_Sealed]) -> str:
+    """Hash digests, code versions, changes of source files, and times of checks."""
+    lines = []
+    for entry in sealed:
+        checked_at, view = 0, entry.view
+        with contextlib.suppress(FileNotFoundError):
+            checked_at = check_record_path(entry.folder).stat().st_mtime_ns
+        values = (view.key.to_user_string(), view.partition, entry.digest, view.code, entry.is_outdated, checked_at)
+        lines.append(" ".join(map(str, values)))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
+    """Report and count new events, without damaged artifacts; None if time ran out."""
+    deadline, count, log, stale = time.monotonic() + _MAX_TICK_S, 0, instance.event_log_storage, dict[int, bool]()
+    kinds = {entry.view.key: entry.kind for entry in sealed}
+    reported = {key: newest_versions(instance, key) for key in kinds}
+    results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
+    # Older versions are history: the checks of an asset are those of its newest version.
+    newest_dates = dict(sorted((entry.view.key, entry.view.version.date) for entry in sealed if entry.view.version))
+    for entry in sealed:
+        view = entry.view
+        if view.version is None or view.version.date == newest_dates[view.key]:
+            results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
+        digest, code = reported[view.key].get(view.partition, ("", ""))
+        is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
+        if digest == entry.digest and is_stale == (code != view.code):
+            continue
+        if time.monotonic() > deadline:
+            return None
+        with contextlib.suppress(InputError):
+            view = replace(view, code=_OUTDATED) if is_stale else view
+            instance.report_runless_asset_event(materialization(open_artifact(entry.folder), view, instance))
+            count += 1
+    for key, kind in kinds.items():
+        checks = [dg.AssetCheckKey(key, check.name) for check in SYSTEMS.kinds[kind].checks]
+        known = log.get_latest_asset_check_execution_by_key(checks)
+        newest = instance.get_latest_materialization_event(key)
+        for event in evaluations(key, SYSTEMS.kinds[kind], results[key]):
+            record = known.get(event.asset_check_key)
+            earlier = None if record is None else record.event
+            # The UI ignores results that are older than the newest materialization.
+            is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
+            if is_older or _is_news(None if record is None else record.evaluation, event):
+                if time.monotonic() > deadline:
+                    return None
+                instance.report_runless_asset_event(event)
+                count += 1
+    return count
+
+
+def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
+    """Check whether `status` calls a target stale; `known` caches by identity."""
+    if id(target) not in known:
+        states = [upstream.state(root)[0] for upstream in target.upstream]
+        known[id(target)] = (
+            target.state(root)[0] == "stale"
+            or not {"damaged", "failed"}.isdisjoint(states)
+            or any(_is_stale(upstream, root, known) for upstream in target.upstream)
+        )
+    return known[id(target)]
+
+
+def _is_news(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
+    """Check whether an evaluation is new; damage found by a sample is kept."""
+    if known is None:
+        return True
+    if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):
+        return False
+    return (known.passed, known.severity, known.description) != (event.passed, event.severity, event.description)
