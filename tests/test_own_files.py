@@ -14,10 +14,10 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
+from corpusmill import open_folder
 from pipeline_assets.build.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
-from pipeline_assets.notebook import open_folder
 from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
@@ -153,12 +153,10 @@ def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path
 
 def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
     again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
-    assert again == (
-        f"{built / 'recipes' / 'mine.yaml'}: a recipe of that name is there; edit it, or choose another name"
-    )
+    assert again == (f"{built / 'recipes' / 'mine.yaml'}: the recipe exists; edit it, or choose another name")
 
     assert refused(corpusmill("init", "My Notes", "--input", mixed, "--data", built)) == (
-        "init: 'My Notes' is no name; write it as recipes have it: my-notes"
+        "init: the recipe's name must be lower case without blanks, got 'My Notes'; write my-notes"
     )
 
     of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
@@ -195,7 +193,7 @@ def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpus
     (built / "recipes" / "broken.yaml").unlink()
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "9 current" in lines["mine"]
-    assert "can't be read" in lines["broken"]
+    assert "cannot be read" in lines["broken"]
     assert {"healing_text_v1", "stage_a_v1", "nemotron_v1"} <= lines.keys()
 
 
@@ -271,10 +269,10 @@ def test_a_notebook_runs_a_recipe_and_trains_on_its_rows_without_dagster(built: 
     shutil.copytree(built / "recipes", tmp_path / "recipes")
     code = (
         "import sys\n"
-        "from pipeline_assets.notebook import run\n"
+        "from corpusmill import run\n"
         f"made = run('mine', {str(tmp_path)!r}, workers=0)\n"
         "loaded = {'dagster', 'torch'} & set(sys.modules)\n"
-        "from pipeline_assets.corpus.batching import loader\n"
+        "from corpusmill import loader\n"
         "[packed] = made['stage_a/packed']\n"
         "rows = sum(len(tokens) for tokens, _, _ in loader(packed.folder, 4, seed=1))\n"
         "print(rows, packed.manifest.digest, *loaded)\n"

@@ -1,4 +1,4 @@
-"""Every Python snippet of README, docs and the notebook module runs as written.
+"""Every Python snippet of README, docs and the Python API runs as written.
 
 Each snippet runs in a process of its own.
 """
@@ -14,7 +14,7 @@ import pytest
 import yaml
 from answers import blocks_of
 
-from pipeline_assets import notebook
+import corpusmill
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.draw import materialize
@@ -26,23 +26,27 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
-SECONDS_TO_LOAD = {"datasets", "megatron.core.datasets.indexed_dataset", "pipeline_assets.corpus.batching"}
-OPTIONAL = {"torch": "pipeline_assets.corpus.batching", "duckdb": "duckdb", "megatron.core": "megatron.core"}
+TORCH = {"pipeline_assets.corpus.batching", "corpusmill.loader"}
+SECONDS_TO_LOAD = {"datasets", "megatron.core.datasets.indexed_dataset", *TORCH}
+OPTIONAL = {"duckdb": "duckdb", "megatron.core": "megatron.core"}
 TIMEOUT_S = 240
+PYTHONPATH = os.pathsep.join(map(str, (PROJECT, PROJECT / "pipeline_assets" / "api")))
 
 
 def imports_of(code: str) -> set[str]:
     statements = [*ast.walk(ast.parse(code))]
     plain = {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {str(node.module) for node in statements if isinstance(node, ast.ImportFrom)}
+    from_imports = [node for node in statements if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{alias.name}" for node in from_imports for alias in node.names}
+    return plain | names | {str(node.module) for node in from_imports}
 
 
 def snippets() -> list[object]:
     """Collect the snippets by page; snippets that load a large library are slow."""
     pages = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
     named = [(f"{page.stem}-{n}", code) for page in pages for n, code in enumerate(blocks_of(page, "python"), 1)]
-    lines = str(notebook.__doc__).splitlines(keepends=True)
-    named.append(("notebook", "".join(line.removeprefix("    ") for line in lines if line.startswith("    "))))
+    lines = str(corpusmill.__doc__).splitlines(keepends=True)
+    named.append(("corpusmill", "".join(line.removeprefix("    ") for line in lines if line.startswith("    "))))
     return [
         pytest.param(code, id=name, marks=[pytest.mark.slow] if imports_of(code) & SECONDS_TO_LOAD else [])
         for name, code in named
@@ -117,8 +121,10 @@ def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_ro
     for package, module in OPTIONAL.items():
         if module in {name[: len(module)] for name in imports_of(code)}:
             pytest.importorskip(package, reason=f"{package} is not installed")
+    if imports_of(code) & TORCH:
+        pytest.importorskip("torch", reason="torch is not installed")
     commit = next((demo_root / "corpora" / "fineweb_edu").glob("*/shards")).parent
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "HF_HUB_OFFLINE": "1", "HF_HOME": str(user_folder / "hf")}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "HF_HOME": str(user_folder / "hf")}
 
     result = subprocess.run(
         [sys.executable, "-c", code.replace("<commit>", commit.name)],

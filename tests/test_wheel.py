@@ -22,7 +22,7 @@ from test_ui import free_port
 PROJECT = Path(__file__).parents[1]
 EXTRAS = ("py3langid", "sentencepiece")  # modules that `pip install .` does not install
 NOTEBOOK = """
-from pipeline_assets.notebook import open_folder, run
+from corpusmill import open_folder, run
 run("notes")
 print(open_folder("data/stage_a/notes/packed/notes").trace(token=0)[0].text.source)
 """
@@ -92,7 +92,8 @@ def test_a_source_distribution_contains_the_files_that_links_lead_to(installed: 
 
 @pytest.mark.slow
 def test_the_wheel_is_imported_from_its_environment(installed: Path, empty: Path) -> None:
-    code = "import pipeline_assets, resources, modal_jobs; print(pipeline_assets.__file__, resources.__file__)"
+    modules = "corpusmill, pipeline_assets, resources, modal_jobs"
+    code = f"import {modules}; print(*(module.__file__ for module in ({modules})))"
 
     imported = run(installed / "python", "-c", code, cwd=empty).stdout.split()
 
@@ -105,7 +106,7 @@ def test_smoke_runs(installed: Path, empty: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_is_built_and_opened_by_the_notebook_module(installed: Path, notes: Path) -> None:
+def test_a_folder_is_built_and_opened_by_the_python_api(installed: Path, notes: Path) -> None:
     source = run(installed / "python", "-c", NOTEBOOK, cwd=notes).stdout
 
     assert "rows.jsonl" in source

@@ -1,0 +1,79 @@
+"""Python API of corpusmill for notebooks, scripts and trainers.
+
+    from corpusmill import open_folder, run
+
+    artifacts = run("notes", data="data")                         # by kind: artifacts["stage_a/packed"]
+    corpus = open_folder("data/stage_a/notes/deduplicated/notes")
+    next(corpus.documents()).text
+    corpus.table().to_pandas()                                    # or polars.from_arrow(corpus.table())
+    corpus.trace(row=0)[0].text.source                            # file, row, digest, licence
+
+    from corpusmill import labels, loader
+    for tokens, documents, rows in loader("data/stage_a/notes/packed/notes", batch=8, seed=1):
+        targets = labels(tokens, documents)
+
+The import loads neither Dagster nor torch; the first use of `loader` or `labels` loads torch.
+"""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.opened import OpenedArtifact
+from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.batching import labels, loader
+
+__all__ = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "run"]
+__version__ = version("corpusmill")
+
+
+def run(
+    recipe: str, data: Path | str = "data", workers: int = 2, replace: bool = False
+) -> dict[str, list[OpenedArtifact]]:
+    """Build a recipe as the command `corpusmill run` does.
+
+    Args:
+        recipe: Name or path of the recipe.
+        data: Data root.
+        workers: Worker processes; 0 builds in this process.
+        replace: Whether artifacts of another recipe may be replaced.
+
+    Returns:
+        All artifacts of the recipe by kind, in the order of their partitions.
+
+    Raises:
+        UsageError: The recipe is missing or invalid.
+        InputError: An artifact cannot be built.
+    """
+    root = Path(data)
+    parsed = SYSTEMS.read_recipe(recipe_path(recipe, root), root)
+    parsed.check_local_files(root)
+    settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
+    artifacts: dict[str, list[OpenedArtifact]] = {}
+    for outcome in run_targets(parsed.targets(), settings):
+        artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
+    return artifacts
+
+
+def open_folder(folder: Path | str) -> OpenedArtifact:
+    """Open the sealed artifact in a folder.
+
+    Raises:
+        InputError: The folder is not an artifact, or is damaged.
+    """
+    return OpenedArtifact(folder)
+
+
+def __getattr__(name: str) -> Any:
+    """Load `loader` and `labels` with torch when they are first used."""
+    if name in ("labels", "loader"):
+        from pipeline_assets.corpus import batching
+
+        return getattr(batching, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

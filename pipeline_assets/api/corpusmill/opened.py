@@ -1,0 +1,96 @@
+"""Opened artifacts: the manifest, rows, documents and origins of a sealed folder."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.row_stores import open_rows
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.systems.registry import SYSTEMS
+
+
+class OpenedArtifact:
+    """Manifest of a sealed artifact, with access to its rows if the artifact has rows.
+
+    Attributes:
+        folder: Folder of the artifact.
+        manifest: Manifest of the artifact.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        """Read the manifest of an artifact.
+
+        Raises:
+            InputError: The folder is not an artifact, or is damaged.
+        """
+        self.folder = Path(folder)
+        self.manifest: Manifest = open_artifact(self.folder).manifest
+
+    def __repr__(self) -> str:
+        counts = self.manifest.identity.counts
+        sizes = [f"{counts[name]:,} {name}" for name in ("documents", "tokens") if isinstance(counts.get(name), int)]
+        return f"<{self.manifest.kind} {self.folder} {', '.join(sizes)}>"
+
+    @cached_property
+    def rows(self) -> RowStore:
+        """Rows of the artifact by number and by id.
+
+        Raises:
+            UsageError: The artifact has no rows.
+        """
+        return open_rows(self.folder, SYSTEMS.kinds)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents of a corpus in order, with one block of them in memory.
+
+        Raises:
+            UsageError: The artifact is not a corpus.
+        """
+        if not isinstance(self.rows, DocumentRows):
+            fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
+            raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
+        yield from self.rows.documents()
+
+    def table(self) -> pa.Table:
+        """Return all rows of text as one Arrow table in memory, see `TableShard`.
+
+        Raises:
+            UsageError: The rows have no text.
+        """
+        return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
+
+    def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[TracedRow]:
+        """Trace one row, document or token to its source row.
+
+        Args:
+            row: Number of a row, from 0.
+            doc_id: Id of a document; a packed set may contain several parts of it.
+            token: Position of a token in the token file, from 0.
+
+        Raises:
+            UsageError: The row, document or token does not exist.
+            InputError: An input of the artifact is missing.
+        """
+        selectors = (row is not None) + (doc_id is not None) + (token is not None)
+        if selectors != 1:
+            raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "give one of them")
+        if token is not None:
+            return [trace_token(self.rows, token)]
+        return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)
+
+    def packed(self) -> PackedSet:
+        """Return the rows of a packed set as arrays, with their segments.
+
+        Raises:
+            InputError: The artifact is not a packed set.
+        """
+        return open_packed(self.folder)
