@@ -240,7 +240,7 @@ def as_failure(root: Path, retries: int) -> Iterator[None]:
         with explaining(root):
             yield
     except InputError as error:
-        error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)
+        error.replace_text(REPLACE, "`replace: true` of the resource `store`, in the launchpad")
         failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
         if not isinstance(error, TransientError):
             raise failure from error

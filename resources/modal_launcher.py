@@ -22,7 +22,7 @@ from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
@@ -44,7 +44,7 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, s
     ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
      f"ask Modal for more, or set a lower {variable_name('places')}"),
     ((failed.FunctionTimeoutError,), RetryableError, "it ran longer than it may",
-     f"lower {bare('scoring.shard_rows')}, or deploy the app again with a larger {variable_name('timeout_s')}"),
+     f"lower `scoring.shard_rows`, or deploy the app again with a larger {variable_name('timeout_s')}"),
     ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _CONTINUE_HINT),
     ((failed.RemoteError,), RetryableError, "its container ended", _LOG),
     ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses", _DEPLOY),
@@ -104,16 +104,16 @@ class ModalLauncherFactory:
         if work.model is None:
             fix = "give a model of a hub by its name, or score here: --launcher local"
             what = "the model lies in a folder here, and Modal reads one of a hub"
-            return UsageError(what, bare("scoring.model"), fix)
+            return UsageError(what, RecipeKey("scoring.model"), fix)
         if (device == "cpu") != (gpu == NO_GPU):
             what, fix = (
                 f"it is {device}, and {variable_name('gpu')} is {gpu}",
                 f"a CPU goes with {NO_GPU!r}, cuda with a GPU",
             )
-            return UsageError(what, bare("scoring.device"), fix)
+            return UsageError(what, RecipeKey("scoring.device"), fix)
         if self.settings.gpus > 1 and not work.recipe.spreads:
             what = f"it is {self.settings.gpus}, and a shard has one GPU unless the model is spread"
-            return UsageError(what, variable_name("gpus"), f"set 1, or {bare('scoring.spreads')}")
+            return UsageError(what, variable_name("gpus"), "set 1, or `scoring.spreads`")
         return None
 
     @contextlib.contextmanager

@@ -111,7 +111,7 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way(
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ({"evaluation": []}, "wrong.yaml: `evaluation` is []: Tuple should have at least 1 item"),
+        ({"evaluation": []}, "wrong.yaml: `evaluation` must have at least 1 item, got []"),
         (
             {"text": "query"},
             "set quiz has no column `query`; its first row has id, question, choices; set `columns.text`",

@@ -3,6 +3,7 @@
 Exit status 2: what was typed is wrong. 1: the work itself failed, or a check found something.
 """
 
+import copy
 import shlex
 import shutil
 from pathlib import Path
@@ -21,7 +22,7 @@ from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.errors import IN_RECIPE, THE_RECIPE, InputError, RetryableError, UsageError, bare, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.lock import BuilderBusy
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
@@ -261,7 +262,7 @@ def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> Non
 
 OPTION_OF = option_finder(
     {"source": "--source", "columns.text": "--text-column", "columns.id": "--id-column", "language": "--language"},
-    {"name": "--out-dir", "": "options"},
+    {"name": "--out-dir"},
 )
 
 
@@ -276,10 +277,10 @@ def section_error(content: dict[str, object]) -> UsageError:
     [
         (
             section_error({"kind": "local", "source": "X"}),
-            "--source: it is 'X': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first; "
-            "correct the value",
-            "a.yaml: `source` is 'X': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit "
-            "first; correct the value",
+            "--source must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or "
+            "digit, got 'X'; correct the value",
+            "a.yaml: `source` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a "
+            "letter or digit, got 'X'; correct the value",
         ),
         (
             UsageError("no column `x`", "a.parquet", column_fix("text")),
@@ -287,22 +288,23 @@ def section_error(content: dict[str, object]) -> UsageError:
             "a.parquet: no column `x`; set `columns.text` in the recipe to the column that holds the text",
         ),
         (
-            UsageError("1 document", bare("pack.num_seqs"), f"correct {THE_RECIPE}"),
-            "notes.yaml: pack.num_seqs: 1 document; correct the options",
+            UsageError("1 document", RecipeKey("pack.num_seqs"), "correct the recipe"),
+            "notes.yaml: pack.num_seqs: 1 document; correct the recipe",
             "notes.yaml: pack.num_seqs: 1 document; correct the recipe",
         ),
         (
-            UsageError("`shard_text_bytes` is 0: too small", "a.yaml", f"give it another {key('name', IN_RECIPE)}"),
-            "a.yaml: `shard_text_bytes` is 0: too small; give it another --out-dir",
-            "a.yaml: `shard_text_bytes` is 0: too small; give it another `name` in the recipe",
+            UsageError("`shard_text_bytes` is 0: too small", "a.yaml", "set another `name` in the recipe"),
+            "a.yaml: `shard_text_bytes` is 0: too small; set another --out-dir",
+            "a.yaml: `shard_text_bytes` is 0: too small; set another `name` in the recipe",
         ),
     ],
 )  # fmt: skip
 def test_recipe_keys_are_called_as_their_reader_knows_them(error: InputError, typed: str, written: str) -> None:
-    of_options, of_a_recipe = type(error)(*error.args), type(error)(*error.args)
+    of_options, of_a_recipe = copy.copy(error), copy.copy(error)
 
-    of_options.name_keys("notes.yaml", OPTION_OF)
-    of_a_recipe.name_keys("notes.yaml")
+    of_options.name_recipe("notes.yaml")
+    of_options.name_options(OPTION_OF)
+    of_a_recipe.name_recipe("notes.yaml")
 
     assert (str(of_options), str(of_a_recipe)) == (typed, written)
 
@@ -325,5 +327,5 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
     )
     assert (unknown.returncode, unknown.stderr) == (
         2,
-        "corpusmill: --text-unit: it is 'page': Input should be 'file', 'paragraph' or 'line'; correct the value\n",
+        "corpusmill: --text-unit must be 'file', 'paragraph' or 'line', got 'page'; correct the value\n",
     )

@@ -17,7 +17,7 @@ from pipeline_assets.spine.artifact import (
 )
 from pipeline_assets.spine.build_result import BuildResult, Make
 from pipeline_assets.spine.changed_keys import changed_keys
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import verify_reads
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
@@ -27,8 +27,8 @@ from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
 if TYPE_CHECKING:
     from pipeline_assets.build.kind import Kind  # whose functions take targets
 
-REPLACE = "replace"  # the run setting, where it is named in a message
-_REPLACE_HINT = f"run with {key(REPLACE, '--replace')}"
+REPLACE = "--replace"  # the run setting in messages
+_REPLACE_HINT = f"run with {REPLACE}"
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
@@ -118,7 +118,7 @@ class Target:
         if self.is_external:
             return None
         if identity.recipe != self.recipe:
-            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
+            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe))})"
         if identity.stage != self.stage:
             return f"it was made by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
@@ -142,11 +142,6 @@ class Target:
 
     def state(self, root: Path) -> tuple[State, str]:
         """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""
-        state, reason = self._state(root)
-        return state, named(reason)
-
-    def _state(self, root: Path) -> tuple[State, str]:
-        """The same, with the recipe's keys marked in the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -277,7 +272,7 @@ class Target:
         """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
         InputError: a damaged one is.
         """
-        state, reason = self._state(root)
+        state, reason = self.state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None
         if sealed is not None and sealed.kind != self.kind.name:
             raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
@@ -285,7 +280,7 @@ class Target:
             return
         if state == "damaged":
             raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACE_HINT} to build it again")
-        fix = f"give it another {key(self.name_key, IN_RECIPE)}, or {_REPLACE_HINT}"
+        fix = f"set another `{self.name_key}` in the recipe, or {_REPLACE_HINT}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
     def _identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:

@@ -23,7 +23,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.options import Sets
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
-from pipeline_assets.spine.errors import InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
@@ -31,7 +31,7 @@ from resources.launchers import remote_launcher_factory
 OutDir = Annotated[
     Path,
     typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root for the output."),
-    Sets("name", "data"),
+    Sets("name"),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 # Run settings of commands whose options name the inputs, unless an option or the environment sets them.
@@ -119,7 +119,7 @@ def free_folder(out_dir: Path) -> Path:
         raise UsageError("expected a folder, got a file", folder, "give another folder, or move the file away")
     artifact = next((parent for parent in folder.resolve().parents if (parent / FILE_NAME).is_file()), None)
     if artifact is not None:
-        fix = f"give {key('name', 'it')} another folder"
+        fix = "choose another output folder"
         raise UsageError(f"the folder is inside the sealed artifact {artifact}", out_dir, fix)
     return folder
 
@@ -204,7 +204,8 @@ def _build(
     for outcome in run_targets(requested, settings, keep_going=True):
         target = outcome.target
         if outcome.failure is not None:
-            outcome.failure.name_keys(None if lines else path)
+            if lines is None:
+                outcome.failure.name_keys(path)
             failures[target.role] = outcome.failure
             terminal.print_lines([f"FAILED {target.role}: {outcome.failure}"], err=True)
         elif not outcome.was_current:

@@ -63,7 +63,7 @@ class BuildInFolder(Flags):
         out_dir: Folder of the artifact.
     """
 
-    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), Sets("name", "data")]
+    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), Sets("name")]
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -192,7 +192,7 @@ def pack(
     """
     pack_keys = {key: value for key, value in pack_keys.items() if value is not None}
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
-    with naming(file, option_finder(typed, {"name": "--out-dir", "data": "--out-dir", "": "manifest"})):
+    with naming(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
         section = PackSection.from_mapping(_section(content, file, "pack") | pack_keys, file)
         corpora = input_corpora(input, *_JOINT_CORPORA) if input else _own_corpora(content, file, section, build.root)

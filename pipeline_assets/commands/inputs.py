@@ -19,7 +19,6 @@ from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.errors import key as recipe_key
 from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import SYSTEMS
@@ -142,8 +141,7 @@ def hub_source(
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
     if text not in names:
-        by_recipe = "write a recipe whose `columns` names the text column"
-        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the text column")
+        fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"
         raise UsageError(f"column `{text}` not found among {', '.join(names)}", where, fix)
     licence = hub_configs.parse_card_metadata(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {

@@ -21,7 +21,7 @@ from pipeline_assets.commands.settings import Settings, apply, click_parameters
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import explaining
-from pipeline_assets.spine.errors import OptionOf
+from pipeline_assets.spine.errors import OptionFinder
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.recipe_errors import sections_in
 from pipeline_assets.spine.section import Option
@@ -88,7 +88,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         apply({name: values[name] for name in settings})
         Stopwatch.name_command(as_typed())
         try:
-            with resume_hint(as_typed()), naming(option_of=option_for), explaining(_root(values)):
+            with resume_hint(as_typed()), naming(find_option=option_for), explaining(_root(values)):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
             end_bars()
@@ -112,10 +112,10 @@ def _root(values: Mapping[str, object]) -> Path:
 def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
     """Return a parameter's option by each recipe key that the parameter `Sets`."""
     keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, Sets) for key in mark.keys]
-    return dict.fromkeys(keys, _option(parameter.name)) | ({"": "options"} if keys else {})
+    return dict.fromkeys(keys, _option(parameter.name))
 
 
-def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:
+def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionFinder:
     """Return a function that finds the option of a recipe key.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Annotated, TextIO, TypeAlias
 import typer
 
 from pipeline_assets.commands.output import writing_output
-from pipeline_assets.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
+from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
 from pipeline_assets.spine.visible import VISIBLE
 
 
@@ -218,12 +218,12 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming(file: object = None, option_of: OptionOf = no_option) -> Iterator[None]:
+def naming(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """Name the recipe keys in errors of the block, see `InputError.name_keys`."""
     try:
         yield
     except InputError as error:
-        error.name_keys(file, option_of)
+        error.name_keys(file, find_option)
         raise
 
 

@@ -1,25 +1,23 @@
 """Keys of a recipe whose values changed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 _SHOWN_CHARACTERS = 60
 
 
-def changed_keys(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "", name_of: Callable[[str], str] = str
-) -> list[str]:
-    """Dotted names of the keys whose values differ, sorted."""
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """List the keys whose values differ as `dotted.key: old → new`, sorted."""
     changed = []
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
         if before == after:
             continue
-        was, is_now = ({} if value is None else value for value in (before, after))  # of a new section, its keys
+        was, is_now = ({} if value is None else value for value in (before, after))  # list the keys of a new section
         if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
-            changed += changed_keys(was, is_now, f"{prefix}{part}.", name_of)
+            changed += changed_keys(was, is_now, f"{prefix}{part}.")
         else:
-            changed.append(f"{name_of(f'{prefix}{part}')}: {_short(before)} → {_short(after)}")
+            changed.append(f"{prefix}{part}: {_short(before)} → {_short(after)}")
     return changed
 
 

@@ -37,9 +37,7 @@ class NoSpaceError(RetryableError):
 
     def name_root(self, root: Path) -> None:
         """Name the file by its absolute path, and the data root."""
-        what, where, fix = self.args
-        self.args = (what, os.path.abspath(where), f"{fix}; the root is {root.absolute()}")
-        self.what, self.where, self.fix = self.args
+        self.where, self.fix = os.path.abspath(self.where), f"{self.fix}; the data root is {root.absolute()}"
 
 
 @contextlib.contextmanager
@@ -56,7 +54,7 @@ def explaining(root: Path) -> Iterator[None]:
         if isinstance(explained, NoSpaceError):
             explained.name_root(root)
         elif error.filename is None:  # a read error of a library, whose file need not be below the root
-            explained.relocate(str(root.absolute()), "a file that this command uses")
+            explained.replace_text(str(root.absolute()), "a file that this command uses")
         raise explained from error
     except NoSpaceError as error:
         error.name_root(root)

@@ -1,115 +1,115 @@
-"""The errors that a user's input, or the world, can cause, each one line: what, where, what to do next.
-
-A message marks the recipe keys that it names, with `key`: whoever shows it knows whether the reader wrote a recipe, or
-typed options.
-"""
+"""Errors that user input or the environment causes, one line each."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pipeline_assets.spine.visible import in_one_line
 
-# Characters of private use, in an order that no name has.
-_KEY = re.compile("\ue000([^\ue001]*)\ue001([^\ue001]*)\ue001([^\ue001]*)\ue001")
-IN_RECIPE = "`{}` in the recipe"
+OptionFinder = Callable[[str], str | None]
+"""Return the command-line option that sets a dotted recipe key; None if the user wrote the key in a recipe file."""
+
+# Recipe keys in messages are in backticks; so are columns of the input, always behind the word "column".
+_KEY_IN_TEXT = re.compile(r"(?<!column )`([a-z0-9_.]+)`(?: in the recipe)?")
 
 
-def key(name: str, in_recipe: str = "`{}`", as_option: str = "{}") -> str:
-    """A recipe key, to be named in a message.
+@dataclass(frozen=True)
+class RecipeKey:
+    """Recipe key as the place of an error.
 
-    Args:
-        name: dotted; positions in lists don't matter.
-        in_recipe: what a reader of a recipe is told; `{}` stands for the key.
-        as_option: what a reader is told who typed an option for it; `{}` stands for the option.
+    Attributes:
+        name: Dotted; positions in lists count from 0.
+        line: Recipe file and line that contain the key, if they are known; printed in place of the name.
     """
-    return f"\ue000{name}\ue001{in_recipe}\ue001{as_option}\ue001"
 
+    name: str
+    line: str = ""
 
-def bare(name: str) -> str:
-    """The same without backticks: as a place, or before its value."""
-    return key(name, "{}")
-
-
-THE_RECIPE = key("", "the recipe", "the {}")
-
-
-OptionOf = Callable[[str], str | None]
-
-
-def no_option(name: str) -> None:
-    """Of a recipe that somebody wrote, no key is an option."""
-
-
-def named(text: str, option_of: OptionOf = no_option) -> str:
-    """A text whose keys are named as its reader knows them: by the option for a key, where there is one."""
-
-    def words(mark: re.Match[str]) -> str:
-        option = option_of(mark[1])
-        return mark[2].replace("{}", mark[1]) if option is None else mark[3].replace("{}", option)
-
-    return _KEY.sub(words, text)
+    def __str__(self) -> str:
+        return self.line or self.name
 
 
 class InputError(Exception):
-    """Something the user gave, or the world around the build, is wrong. The command line prints it without a traceback.
+    """Wrong input, or a problem in the environment of a build.
 
-    Args:
-        what: what is wrong, with both values where two disagree.
-        where: the file, row, recipe key or address.
-        fix: the next step, as an instruction.
+    The command line prints it without a traceback.
+
+    A message names recipe keys in backticks, so that `name_keys` can replace them by command-line options.
+
+    Attributes:
+        what: The problem, with both values if two disagree.
+        where: The file, row, recipe key or address.
+        fix: The next step, as an instruction.
+        key: Recipe key to correct; empty if the error is not about one.
+        others: Errors that were found together with this one.
     """
 
     def __init__(self, what: str, where: object, fix: str) -> None:
         super().__init__(what, str(where), fix)
-        self.what, self.where, self.fix = map(named, self.args)
-        self.others: Sequence[InputError] = ()  # found in the same look, to be mended with it
+        self.what, self.where, self.fix = what, str(where), fix
+        self.key = where.name if isinstance(where, RecipeKey) else ""
+        self.others: Sequence[InputError] = ()
+        self._has_named_keys = False
 
     def __str__(self) -> str:
-        return in_one_line(f"{self.where}: {self.what}; {self.fix}")
+        place = f"{self.where}: " if self.where else ""
+        return in_one_line(f"{place}{self.what}; {self.fix}")
 
-    def relocate(self, place: str, to: str) -> None:
-        """Tells of another place wherever it told of this one, such as a folder that is gone with the build."""
-        self.args = tuple(text.replace(place, to) for text in self.args)
-        self.what, self.where, self.fix = map(named, self.args)
+    def replace_text(self, old: str, new: str) -> None:
+        """Replace text in the message, such as the path of a deleted folder."""
+        self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
-    def name_keys(self, file: object = None, option_of: OptionOf = no_option) -> None:
-        """Names recipe keys by options, as `named` does, and settles how the others are called: of the `file` that has
-        them, where the message doesn't say it.
+    def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
+        """Name recipe keys as the reader knows them: by options, or in a recipe file.
+
+        The first call decides, since the innermost caller knows best where the keys come from.
+
+        Args:
+            file: Recipe file, put in front of a place that is only a key; None if unknown.
+            find_option: Options that replace keys; None if the user wrote a recipe file.
         """
-        what, where, fix = self.args
-        place = _KEY.match(where)
-        if file is not None and place is not None and place[2] == "{}" and option_of(place[1]) is None:
-            where = f"{file}: {where}"
-        self.args = tuple(named(text, option_of) for text in (what, where, fix))
-        self.what, self.where, self.fix = self.args
+        if not self._has_named_keys:
+            option = find_option(self.key) if find_option is not None and self.key else None
+            if find_option is not None:
+                self.what, self.fix = (_name_options(text, find_option) for text in (self.what, self.fix))
+            if option is not None:
+                self.where = "" if self.what.startswith(option) else option
+            elif file is not None and self.where and self.where == self.key:
+                self.where = f"{file}: {self.where}"
+            self._has_named_keys = True
         for other in self.others:
-            other.name_keys(file, option_of)
+            other.name_keys(file, find_option)
+
+
+def _name_options(text: str, find_option: OptionFinder) -> str:
+    return _KEY_IN_TEXT.sub(lambda match: find_option(match[1]) or match[0], text)
 
 
 def combine_errors(errors: Sequence[InputError]) -> InputError:
-    """The first of some errors, which carries the others."""
+    """Return the first error, which carries the others."""
     errors[0].others = errors[1:]
     return errors[0]
 
 
 class RetryableError(InputError):
-    """Something in the way (network, disk, rights, another builder): once it is gone, the same command goes on."""
+    """Obstacle such as a failed network, disk or permission.
+
+    The same command continues once it is removed.
+    """
 
 
 class TransientError(RetryableError):
-    """What passes by itself: a hub that doesn't answer or asks to wait, another builder at work."""
+    """Obstacle that passes by itself, such as a busy hub or another builder."""
 
 
 class DeniedError(RetryableError):
-    """One source that may not be read: the others can."""
+    """Denied access to one source; the other sources can be read."""
 
 
 class UsageError(InputError):
-    """The question itself is wrong (an option, a recipe key, a name): exit status 2 rather than 1."""
+    """Wrong option, recipe key or name; the exit status is 2 instead of 1."""
 
 
 def one_line(error: BaseException, characters: int | None = None) -> str:
-    """What an error of a library says, for a line of ours: its white space as single blanks, and no more than so many
-    characters of it.
-    """
+    """Return the message of a library's error on one line, cut to `characters`."""
     return in_one_line(" ".join(str(error).split()))[:characters]

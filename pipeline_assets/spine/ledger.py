@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, bare, key
+from pipeline_assets.spine.errors import InputError
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
@@ -130,12 +130,12 @@ def check_rejects(
         one = next(waiting, None)
         counted, shown = summarize_reasons(itertools.chain(() if one is None else (one,), waiting), words)
         what = (
-            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above {bare('max_reject_fraction')} "
+            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above `max_reject_fraction` "
             f"{max_fraction} (the first: {shown})"
         )
-        limit = key("max_reject_fraction", IN_RECIPE)
         enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
-        raise InputError(what, where, f'{advice(one)}; raise {limit}, to "{enough}" say, if that is how it is')
+        fix = f'{advice(one)}, or set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
+        raise InputError(what, where, fix)
 
 
 def summarize_reasons(rejects: Iterable[Reject], words: RejectFormatter = str) -> tuple[str, str]:

@@ -24,19 +24,14 @@ from pipeline_assets.spine.artifact import (
     read_member,
     require_manifest,
 )
-from pipeline_assets.spine.errors import InputError, key
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
 # systems are named here; `Systems.add` adds those of others.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 COPIES = "manifests"
-# A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
-OTHER_ROOT_HINT = key(
-    "data",
-    "give the data root that has it with --data",
-    "move what is given below stage_a/ of the data root that has it",
-)
+OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_summary(path: Path | str) -> Manifest:

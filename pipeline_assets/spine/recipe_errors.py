@@ -1,34 +1,59 @@
-"""Complaints about a recipe's keys and values: a line each that names the key, and the nearest known one."""
+"""Error messages for the keys and values of a recipe."""
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import get_args
 
 import pydantic
 from pydantic_core import ErrorDetails
 
-from pipeline_assets.spine.errors import THE_RECIPE, InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+
+_MAX_PREVIEW = 200  # characters of a value in a message
+
+# Pydantic's messages, such as "Input should be a valid integer", and our words for its types.
+_PYDANTIC_RULE = re.compile(r"\w+ should (.*)")
+_PLAIN_WORDS = (
+    (re.compile(r"a valid (dictionary|mapping)\b.*"), "a mapping"),
+    (re.compile(r"a valid (list|tuple|array)\b"), "a list"),
+    (re.compile(r"a valid string\b"), "text"),
+    (re.compile(r"a valid integer\b.*"), "an integer"),
+    (re.compile(r"a valid boolean\b"), "true or false"),
+    (re.compile(r"\bNone\b"), "null"),
+    (re.compile(r" after validation, not .*"), ""),
+    (re.compile(r"greater than or equal to "), ">= "),
+    (re.compile(r"less than or equal to "), "<= "),
+    (re.compile(r"greater than "), "> "),
+    (re.compile(r"less than "), "< "),
+)
 
 
 def format_validation_errors(
     error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], where_of: Callable[[Sequence[int | str]], object]
 ) -> list[InputError]:
-    """The complaints of pydantic, a line each that names the key; a misspelt key is told once, and not as missing too.
-    `where_of` tells the place of a key, or of the section that misses it.
+    """Convert pydantic's validation errors to one error per key.
+
+    A misspelt key is reported once, not also as missing.
+
+    Args:
+        recipe: Section that was validated.
+        where_of: Return the place of a key, or of the section that lacks it.
     """
-    complaints = error.errors(include_url=False)
+    problems = error.errors(include_url=False)
     misspelt = {
-        (*one["loc"][:-1], nearest)
-        for one in complaints
-        if one["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, one["loc"])) is not None
+        (*problem["loc"][:-1], nearest)
+        for problem in problems
+        if problem["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, problem["loc"])) is not None
     }
-    around = {one["loc"][:depth] for one in complaints for depth in range(len(one["loc"]))}  # lists of what is refused
+    # A list whose only item is invalid is also reported as too short.
+    parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     return [
-        _format_error(one, recipe, where_of(one["loc"]))
-        for one in complaints
-        if not (one["type"] == "missing" and one["loc"] in misspelt)
-        and not (one["type"] == "too_short" and one["loc"] in around)
+        _format_error(problem, recipe, str(where_of(problem["loc"])))
+        for problem in problems
+        if not (problem["type"] == "missing" and problem["loc"] in misspelt)
+        and not (problem["type"] == "too_short" and problem["loc"] in parents)
     ]
 
 
@@ -36,38 +61,52 @@ def _nearest_key(recipe: type[pydantic.BaseModel], location: tuple[int | str, ..
     return next(iter(difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe, location), n=1)), None)
 
 
-def _format_error(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: object) -> UsageError:
-    name = ".".join(_section_names(recipe, said["loc"])[1])
-    in_it = key(name, str(where)) if name else where  # an option is told as the place
-    match said["type"]:
+def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line: str) -> UsageError:
+    name = ".".join(_section_names(recipe, problem["loc"])[1])
+    place = RecipeKey(name, line) if name else line
+    match problem["type"]:
         case "extra_forbidden":
-            nearest, known = _nearest_key(recipe, said["loc"]), _sibling_keys(recipe, said["loc"])
-            fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known here: {', '.join(known)}"
-            return UsageError(f"unknown key `{name}`", where, fix)
+            nearest, known = _nearest_key(recipe, problem["loc"]), _sibling_keys(recipe, problem["loc"])
+            fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known keys: {', '.join(known)}"
+            return UsageError(f"unknown key `{name}`", line, fix)
         case "missing":
-            return UsageError(f"the key {key(name)} is missing", where, "add it")
+            return UsageError(f"the key `{name}` is missing", line, "add it")
         case "union_tag_not_found":
-            return UsageError(f"the key {key(f'{name}.{_tag_key(said)}')} is missing", where, "add it")
+            return UsageError(f"the key `{name}.{_tag_key(problem)}` is missing", line, "add it")
         case "union_tag_invalid":
-            tag, known = str(said["ctx"]["tag"]), said["ctx"]["expected_tags"].replace("'", "").split(", ")
-            near = difflib.get_close_matches(tag, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            tagged = f"{name}.{_tag_key(said)}"
-            return UsageError(f"{key(tagged, '`{}` is', 'it is')} {tag!r}", key(tagged, str(where)), fix)
-        case "value_error" if isinstance(said["input"], Mapping):  # all of it would bury what is said of it
-            what = said["msg"].removeprefix("Value error, ")
-            return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
+            tag, known = str(problem["ctx"]["tag"]), problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+            nearest = next(iter(difflib.get_close_matches(tag, known, n=1)), None)
+            fix = f"did you mean {nearest}?" if nearest else "correct the value"
+            tagged = f"{name}.{_tag_key(problem)}"
+            return UsageError(
+                f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}", RecipeKey(tagged, line), fix
+            )
+        case "value_error" if isinstance(problem["input"], Mapping):  # the whole section would bury the message
+            what = _rule(problem)
+            return UsageError(f"`{name}`: {what}" if name else what, place, "correct the recipe")
         case "tuple_type":
-            what = f"{key(name, '`{}` is', 'it is')} {_preview(said['input'])}, and not a list"
-            return UsageError(what, in_it, f"write [{json.dumps(said['input'], ensure_ascii=False)}]")
+            example = json.dumps(problem["input"], ensure_ascii=False)
+            return UsageError(f"`{name}` must be a list, got {_preview(problem['input'])}", place, f"write [{example}]")
         case _:
-            reason = said["msg"].removeprefix("Value error, ")
-            what = f"{key(name, '`{}` is', 'it is')} {_preview(said['input'])}: {reason}"
-            is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)
-            return UsageError(what, in_it, "put it in quotes" if is_unquoted else "correct the value")
+            rule, value = _rule(problem), _preview(problem["input"])
+            if rule.startswith("must "):
+                what = f"`{name}` {rule}" + ("" if ", got " in rule else f", got {value}")
+            else:
+                what = f"`{name}` is {value}: {rule}"
+            is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float)
+            return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
 
 
-_MAX_PREVIEW = 200  # characters of a value in a message
+def _rule(problem: ErrorDetails) -> str:
+    """Return the message of a validator of ours, or pydantic's rule as `must be RULE`."""
+    message = problem["msg"].removeprefix("Value error, ")
+    rule = _PYDANTIC_RULE.fullmatch(message)
+    if problem["type"] == "value_error" or rule is None:
+        return message
+    text = rule[1]
+    for pattern, words in _PLAIN_WORDS:
+        text = pattern.sub(words, text)
+    return f"must {text}"
 
 
 def _preview(value: object) -> str:
@@ -75,15 +114,13 @@ def _preview(value: object) -> str:
     return text if len(text) <= _MAX_PREVIEW else f"{text[:_MAX_PREVIEW]}…"
 
 
-def _tag_key(complaint: ErrorDetails) -> str:
-    """The key whose value says which of several sections this is."""
-    return str(complaint["ctx"]["discriminator"]).strip("'")
+def _tag_key(problem: ErrorDetails) -> str:
+    """Return the key whose value selects one of several sections."""
+    return str(problem["ctx"]["discriminator"]).strip("'")
 
 
 def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Keys that the section holding `location` knows; where it may be one of several that no tag tells apart, the keys
-    of all.
-    """
+    """List the keys of the section that contains a location; of all possible sections if no tag selects one."""
     sections, _ = _section_names(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
@@ -91,7 +128,7 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _section_names(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """The sections that a location may lead to, and the keys on the way: without tags of unions, which are none."""
+    """Return the sections that a location may lead to, and the keys on the way without tags of unions."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
@@ -106,7 +143,7 @@ def _section_names(
 
 
 def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
-    """Sections that a field may hold: directly, in a list, or as one of several."""
+    """Yield the sections that a field may contain: directly, in a list, or as one of several."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Self, TypeVar
 
 import pydantic
 
-from pipeline_assets.spine.errors import InputError, UsageError, combine_errors, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, combine_errors
 from pipeline_assets.spine.recipe_errors import format_validation_errors
 
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
@@ -28,12 +28,10 @@ def text_rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValid
     return pydantic.AfterValidator(check)
 
 
-_NAME_RULE = "a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first"
+_NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
 Name = Annotated[str, text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
-Decimal = Annotated[
-    str, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "write it as a decimal number, such as 0.3")
-]
-Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "a fraction is at most 1")]
+Decimal = Annotated[str, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "must be a decimal number, such as 0.3")]
+Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "must be at most 1")]
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def validated(
         found += format_validation_errors(error, section, where_of)
     for misfit in misfits:
         dotted = ".".join(map(str, misfit.location))
-        found.append(UsageError(misfit.what, key(dotted, str(where_of(misfit.location))), misfit.fix))
+        found.append(UsageError(misfit.what, RecipeKey(dotted, str(where_of(misfit.location))), misfit.fix))
     if checked is None or found:
         raise combine_errors(sorted(found, key=_line_in_message))
     return checked

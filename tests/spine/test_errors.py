@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from pipeline_assets.spine.errors import InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
 
 
@@ -20,14 +20,22 @@ def test_wrong_use_is_told_from_wrong_input_by_its_type() -> None:
 
 @pytest.mark.parametrize("kind", [InputError, UsageError])
 def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]) -> None:
-    error = kind("wrong", "here", f"mend {key('near.threshold')}")
+    error = kind("`near.threshold` must be <= 1, got 2", RecipeKey("near.threshold"), "correct `near.threshold`")
 
     arrived = pickle.loads(pickle.dumps(error))
 
     assert type(arrived) is kind
-    assert (arrived.what, arrived.where, arrived.fix) == ("wrong", "here", "mend `near.threshold`")
-    arrived.name_keys(option_of={"near.threshold": "--threshold"}.get)
-    assert str(arrived) == "here: wrong; mend --threshold"
+    assert str(arrived) == "near.threshold: `near.threshold` must be <= 1, got 2; correct `near.threshold`"
+    arrived.name_options({"near.threshold": "--threshold"}.get)
+    assert str(arrived) == "--threshold must be <= 1, got 2; correct --threshold"
+
+
+def test_a_column_of_the_input_is_not_taken_for_the_option_of_its_name() -> None:
+    error = InputError("there is no column `language`", "a.parquet", "set `language` in the recipe")
+
+    error.name_options({"language": "--language"}.get)
+
+    assert str(error) == "a.parquet: there is no column `language`; set --language"
 
 
 def test_an_optional_part_is_installed_from_the_projects_folder_with_its_constraints() -> None:

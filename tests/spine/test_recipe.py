@@ -120,7 +120,7 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
             "    zzz: 1\n    seed:",
             7,
             "unknown key `source.sampling.zzz`",
-            "remove it; known here: rows, seed",
+            "remove it; known keys: rows, seed",
         ),
         ("    seed: healing\n", "", 5, "the key `source.sampling.seed` is missing", "add it"),
         ("", "parts: [{kind: leef, leaves: 3}]\n", 8, "`parts.0.kind` is 'leef'", "did you mean leaf?"),
@@ -131,7 +131,7 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
             "parts: [{kind: leaf, leaves: 3, depth: 2}]\n",
             8,
             "unknown key `parts.0.depth`",
-            "remove it; known here: kind, leaves",
+            "remove it; known keys: kind, leaves",
         ),
         ("", "parts: [{kind: root, dept: 3}]\n", 8, "unknown key `parts.0.dept`", "did you mean `depth`?"),
         ("", "budget: {tokens: 1, rows: 2}\n", 8, "`budget`: give either tokens or rows", "correct the recipe"),
@@ -180,14 +180,14 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ("rows: 1000", "rows: 0", "`source.sampling.rows` is 0: Input should be greater than 0"),
-        ("rows: 1000", "rows: '7'", "`source.sampling.rows` is '7': Input should be a valid integer"),
-        ("rows: 1000", "rows: 7.0", "`source.sampling.rows` is 7.0: Input should be a valid integer"),
-        ("seed: healing", "seed: [a]", "`source.sampling.seed` is ['a']: Input should be a valid string"),
+        ("rows: 1000", "rows: 0", "`source.sampling.rows` must be > 0, got 0"),
+        ("rows: 1000", "rows: '7'", "`source.sampling.rows` must be an integer, got '7'"),
+        ("rows: 1000", "rows: 7.0", "`source.sampling.rows` must be an integer, got 7.0"),
+        ("seed: healing", "seed: [a]", "`source.sampling.seed` must be text, got ['a']"),
         (
             "name: fineweb_v1",
             "name: ../fineweb",
-            "`name` is '../fineweb': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first",
+            "`name` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit",
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> N
 def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
     error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"), 7)
 
-    assert error.what == f"`source.sampling.seed` is {read}: Input should be a valid string"
+    assert error.what == f"`source.sampling.seed` must be text, got {read}"
     assert error.fix == "put it in quotes"
 
 

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknow
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
 from pipeline_assets.spine.staging import WORK, StagingDir
@@ -199,7 +199,7 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
     max_positions = pin.identity.decisions["max_positions"]
     if recipe.max_length is not None and max_positions is not None and recipe.max_length > max_positions:
         what = f"must be at most the model's {max_positions:,} tokens, got {recipe.max_length:,}"
-        raise UsageError(what, bare("scoring.max_length"), f"set {max_positions} or less")
+        raise UsageError(what, RecipeKey("scoring.max_length"), f"set {max_positions} or less")
     if recipe.tokenizer == "model" and pin_target.external_inputs is None:
         name, revision, files = raw_pin.pinned_files(pin)
         hub = run.require_hub("this model").for_models()
@@ -216,7 +216,7 @@ def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
     try:
         yield linked
     except InputError as error:
-        error.relocate(str(linked), model)
+        error.replace_text(str(linked), model)
         raise
 
 

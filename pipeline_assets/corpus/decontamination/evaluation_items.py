@@ -9,7 +9,7 @@ from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, UsageError
 
 _WHOLE_FILE = 1 << 62  # bytes of a piece: files are not divided
 _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
@@ -96,7 +96,7 @@ def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str |
     for text in texts:
         if text is not None and not isinstance(text, str):
             what = f"`{name}` of {format_row(file.name, place, file)} holds {type(text).__name__}, not text"
-            raise UsageError(what, file.path, f"set {key('columns.text', IN_RECIPE)} to columns of text")
+            raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 

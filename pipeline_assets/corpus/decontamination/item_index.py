@@ -20,7 +20,7 @@ from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe,
 from pipeline_assets.corpus.dedup.sorted_runs import is_first
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import InputError, key
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import grouped_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
@@ -118,9 +118,9 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
-        what = f"every n-gram is in more than {key('max_items_per_ngram')} {recipe.max_items_per_ngram} items"
+        what = f"every n-gram is in more than `max_items_per_ngram` {recipe.max_items_per_ngram} items"
         where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in evaluation)}"
-        raise InputError(what, where, f"raise {key('max_items_per_ngram')}, or lower {key('ngram_words')}")
+        raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
     names = sorted(gathered.names, key=lambda name: name.item)
     items = _items(pair_ngrams[is_searched], pair_items[is_searched], len(item_words), names, recipe)
@@ -157,8 +157,8 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
     if not counts["items"]:
         raise InputError("no items found", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
-        what = f"all {counts['items']:,} items have fewer words than {key('min_item_words')} {recipe.min_item_words}"
-        fix = f"lower {key('min_item_words')}, or leave the set out"
+        what = f"all {counts['items']:,} items have fewer words than `min_item_words` {recipe.min_item_words}"
+        fix = "lower `min_item_words`, or leave the set out"
         raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
     return counts
 

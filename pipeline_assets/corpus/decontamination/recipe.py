@@ -18,7 +18,6 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, selected_files
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicate_keys
 
@@ -63,10 +62,10 @@ class DecontaminationRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_required_keys(self) -> Self:
         if self.min_item_words > self.ngram_words:
-            what = f"{key('min_item_words')} must be at most {key('ngram_words')} {self.ngram_words}"
+            what = f"`min_item_words` must be at most `ngram_words` {self.ngram_words}"
             raise ValueError(f"{what}, got {self.min_item_words}: an item of {self.ngram_words} words has an n-gram")
         if (self.action == "cut") != (self.cut is not None):
-            raise ValueError(f"{key('action')} cut requires a section `cut`, and other actions do not allow it")
+            raise ValueError("`action` cut requires a section `cut`, and other actions do not allow it")
         return self
 
 

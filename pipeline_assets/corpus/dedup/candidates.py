@@ -37,7 +37,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import (
     write_run,
 )
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
-from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
@@ -360,7 +360,7 @@ def load_faiss() -> ModuleType:
         import faiss
     except ImportError:
         fix = f"{install_hint('faiss')}, or use minhash"
-        raise UsageError("faiss is not installed", bare("dedup.near.faiss"), fix) from None
+        raise UsageError("faiss is not installed", RecipeKey("dedup.near.faiss"), fix) from None
     module: ModuleType = faiss
     return module
 

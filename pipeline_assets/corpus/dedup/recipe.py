@@ -11,7 +11,6 @@ import msgspec
 import pydantic
 
 from pipeline_assets.spine.artifact import Verdict
-from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import Decimal, Option, PerSource, RecipeError, RecipeSection
@@ -60,8 +59,7 @@ class MinHashRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
         if self.bands * self.rows != self.permutations:
-            bands = key("near.minhash.bands", "bands", "{}")
-            what = f"{self.bands} {bands} of {self.rows} rows use {self.bands * self.rows} permutations"
+            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
             raise ValueError(f"{what}, but signatures have {self.permutations}: make them equal")
         return self
 
@@ -87,7 +85,7 @@ class BinarySketchRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_distance(self) -> Self:
         if self.max_distance >= self.bits // 2:
-            what = f"{key('near.faiss.max_distance')} must be below {self.bits // 2}, got {self.max_distance}"
+            what = f"`near.faiss.max_distance` must be below {self.bits // 2}, got {self.max_distance}"
             raise ValueError(f"{what}: of {self.bits} bits, half of them differ by chance")
         return self
 
@@ -202,9 +200,9 @@ class DedupRecipe(RecipeSection):
     def _has_required_keys(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
             fix = "remove the section `near`" if self.near else "add a section `near`"
-            raise ValueError(f"{key('mode')} is {self.mode}: {fix}")
+            raise ValueError(f"`mode` is {self.mode}: {fix}")
         if (self.selection == "quality") != (self.quality_column is not None):
-            what = f"{key('selection')} quality requires {key('quality_column')}"
+            what = "`selection` quality requires `quality_column`"
             raise ValueError(f"{what}, and other selections do not allow it")
         return self
 

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_co
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array, to_table, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.spine.errors import InputError, UsageError, bare, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 
@@ -279,7 +279,7 @@ def _qualities(
         value = arrow_columns(document.meta, shard.file).get(column)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-            raise InputError(what, shard.file, f"choose another {key('quality_column')}")
+            raise InputError(what, shard.file, "choose another `quality_column`")
         if value is not None:
             qualities[position] = value
     return qualities
@@ -310,7 +310,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
-        raise UsageError(what, bare("dedup.quality_column"), fix)
+        raise UsageError(what, RecipeKey("dedup.quality_column"), fix)
     _check_ids(dedup, sketched)
     return sketched
 

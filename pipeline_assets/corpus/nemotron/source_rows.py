@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, r
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import grouped_by_size
 
@@ -92,7 +92,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
 def empty_sample_error(max_rows: int, where: object) -> InputError:
     """Return the error of a sample without rows, although a full scan may have some."""
     what = f"a sample of at most {max_rows:,} rows is empty"
-    return InputError(what, where, f"omit {key('max_rows', IN_RECIPE)} to read all rows, or omit the split")
+    return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:

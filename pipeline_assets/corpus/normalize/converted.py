@@ -29,7 +29,6 @@ from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
-from pipeline_assets.spine.errors import THE_RECIPE
 from pipeline_assets.spine.ledger import Reject, RejectFormatter, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import FILE_NAME, StageVersion
 from pipeline_assets.spine.stage import Shard, Work
@@ -166,7 +165,7 @@ def finish_source(
     max_reject_fraction: str,
     settings: RunSettings,
     where: object = None,
-    fix: str = f"inspect the rejects, or correct the source in {THE_RECIPE}",
+    fix: str = "inspect the rejects, or correct the source in the recipe",
 ) -> BuildResult:
     """Publish the Documents and rejects of a source with counts for the manifest.
 

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.spine.errors import InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import Name, Option, RecipeError, RecipeSection, RejectShare
@@ -190,7 +190,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
             yield RecipeError((*place, "source"), what, "choose another name")
         tag = _source_licence(section) if refused else None
         if tag is not None and tag in refused:
-            what = f"source {name} has the licence {tag}, which {key('refuse_licences')} refuses"
+            what = f"source {name} has the licence {tag}, which `refuse_licences` refuses"
             yield RecipeError((*place, "license_tag"), what, "remove one of them")
 
 
@@ -265,5 +265,4 @@ def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folde
 
 
 def _to_recipe_error(place: tuple[str | int, ...], error: UsageError) -> RecipeError:
-    what, where, fix = error.args
-    return RecipeError(place, f"{where}: {what}", fix)
+    return RecipeError(place, f"{error.where}: {error.what}", error.fix)

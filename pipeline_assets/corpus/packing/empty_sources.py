@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.staging import Receipt
@@ -50,7 +50,7 @@ def raise_if_source_empty(
             fates = [fate for step in steps for fate in _fates(step, source)]
             what = f"no documents of {source} remain{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
-            raise UsageError(what, bare("pack.weights"), f"{_REMOVE}; {_KEEP}" if is_repeated else _REMOVE)
+            raise UsageError(what, RecipeKey("pack.weights"), f"{_REMOVE}; {_KEEP}" if is_repeated else _REMOVE)
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
@@ -71,7 +71,7 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
             rejected = sorted(Ledger.from_counts(counts).rejected.items())
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected)
             fix = "remove the source and its weight, or choose another tokenizer"
-            raise UsageError(f"no document of {source} can be encoded: {reasons}", bare("pack.weights"), fix)
+            raise UsageError(f"no document of {source} can be encoded: {reasons}", RecipeKey("pack.weights"), fix)
 
 
 def _fates(corpus: Artifact, source: str) -> Iterator[str]:

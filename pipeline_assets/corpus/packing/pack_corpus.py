@@ -32,7 +32,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile, reserve
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.spine.errors import RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Task, Window
@@ -91,15 +91,17 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
-        raise UsageError("no documents to pack", bare("pack"), "keep some documents, or remove `pack`")
+        raise UsageError("no documents to pack", RecipeKey("pack"), "keep some documents, or remove `pack`")
     for source in sorted(weighed):
         if source not in sources:
             nearest = difflib.get_close_matches(source, sources, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"sources: {', '.join(sorted(sources)) or 'none'}"
-            raise UsageError(f"source {source} not found", bare("pack.weights"), hint)
+            raise UsageError(f"source {source} not found", RecipeKey("pack.weights"), hint)
     if without := sorted({shard.source for shard in shards if shard.rows} - weighed):
         raise UsageError(
-            f"the source {without[0]} has no weight", bare("pack.weights"), "give it one, or pack a corpus without it"
+            f"the source {without[0]} has no weight",
+            RecipeKey("pack.weights"),
+            "give it one, or pack a corpus without it",
         )
     return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
 
@@ -224,7 +226,7 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
         what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"
-        fix = f"lower {key('pack.num_seqs')}, or choose a folder on a larger disk"
+        fix = "lower `pack.num_seqs`, or choose a folder on a larger disk"
         if size > disk.total:
             raise UsageError(what, staging.target, fix)
         raise RetryableError(what, staging.target, f"free disk space, {fix}")

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.packing.strategies import best_fit_rows, sequential_
 from pipeline_assets.corpus.packing.token_budget import row_counter, token_budget_for
 from pipeline_assets.corpus.tokens.encode import DocumentTable
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
@@ -52,7 +52,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
     if first_draw > MAX_ITEMS:
         what = f"packing is limited to {MAX_ITEMS:,} documents, got {first_draw:,}"
-        raise UsageError(what, bare("pack.num_seqs"), "request fewer rows")
+        raise UsageError(what, RecipeKey("pack.num_seqs"), "request fewer rows")
     return Drawn(sources, np.concatenate(taken), cut)
 
 

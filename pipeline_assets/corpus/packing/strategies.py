@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order, lower_halves
-from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
 class Segments(NamedTuple):
@@ -216,7 +216,7 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     empty_rows = num_seqs - len(whole) - opened
     if empty_rows and fill_empty_rows(order, document_rows, opened, empty_rows):
         what = f"the drawn documents fill {len(whole) + opened:,} rows and cannot be spread over {num_seqs:,}"
-        raise UsageError(what, bare("pack.num_seqs"), f"request {len(whole) + opened:,} rows, or use another seed")
+        raise UsageError(what, RecipeKey("pack.num_seqs"), f"request {len(whole) + opened:,} rows, or use another seed")
     del order
     starts, ranks = group_by_row(lengths, seq_len, document_rows, num_seqs - len(whole))
     del document_rows

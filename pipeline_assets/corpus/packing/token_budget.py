@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, bisect_largest
 from pipeline_assets.corpus.packing.recipe import ResolvedPack
 from pipeline_assets.corpus.packing.strategies import count_pieces, rows_needed
-from pipeline_assets.spine.errors import UsageError, bare, key
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
 def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
@@ -70,13 +70,13 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     )
     fixes = [f"request at most {possible:,} rows"]
     if not possible:
-        fixes = [f"lower {key('pack.seq_len')}: the available tokens do not fill a row of {recipe.seq_len:,}"]
+        fixes = [f"lower `pack.seq_len`: the available tokens do not fill a row of {recipe.seq_len:,}"]
     available, is_only = sum(source.most for source in mixture.sources), len(mixture.sources) == 1
     if available >= requested_tokens and not is_only:
         fixes.append(f"lower its weight to at most {_round_down(source.most / requested_tokens)}")
     elif available >= recipe.seq_len and not is_only and not possible:
         fixes.append("lower its weight and request fewer rows")
-    return UsageError(what, bare("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
+    return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
 
 
 def _without_rejected(source: SourceText) -> str:

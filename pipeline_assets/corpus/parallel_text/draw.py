@@ -21,7 +21,7 @@ from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import StagingDir
@@ -168,7 +168,7 @@ def _describe(
     if len(pairs) < recipe.k:
         gone = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none left out"
         what = f"it is {recipe.k:,}, and {rows:,} rows have {len(pairs):,} pairs to draw from ({gone})"
-        raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
+        raise UsageError(what, RecipeKey("k"), "ask for fewer, loosen the filters, or give more files")
     meta = sample.request_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [

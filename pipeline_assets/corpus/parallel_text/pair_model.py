@@ -9,7 +9,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import logger
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import read_pinned
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _STEP = 100
 MODEL_HINT = "give a SentencePiece .model"
@@ -24,7 +24,7 @@ def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -
     """
     if (recipe.model_sha256 is None) != (given is None):
         fix = "give both the model's file and its sha256, or neither"
-        raise UsageError("a model is given or pinned, and not both", bare("model_sha256"), fix)
+        raise UsageError("a model is given or pinned, and not both", RecipeKey("model_sha256"), fix)
     if recipe.model_sha256 is not None and given is not None:
         return read_pinned(given, recipe.model_sha256, "give the path of a SentencePiece .model file")
     try:

@@ -4,16 +4,14 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.spine.errors import IN_RECIPE, key
 from pipeline_assets.spine.section import Option, RecipeSection
 
 
 def column_fix(field: str) -> str:
     """Return the fix for a missing column of a Document field."""
-    name = f"columns.{field}"
     if field == "text":
-        return f"set {key(name, IN_RECIPE)} to the column that holds the text"
-    return f"set {key(name, IN_RECIPE)} to an existing column{key(name, ', or to null', ', or leave it out')}"
+        return "set `columns.text` in the recipe to the column that holds the text"
+    return f"set `columns.{field}` in the recipe to an existing column, or leave it out"
 
 
 class ColumnMap(RecipeSection):

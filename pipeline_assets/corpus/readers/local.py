@@ -30,7 +30,7 @@ from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, detect_format
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.section import Option, text_rule
 
 SAMPLE_ROWS = 20  # first rows of a file, and first files, in checks that read a sample
@@ -147,11 +147,11 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
     format_ = recipe.detect_format(file.name)
     if format_ is None:
         what = f"the file name must end with {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
-        fix = f"rename the file, narrow the pattern, or add the ending to {key('text_endings', IN_RECIPE)}"
+        fix = "rename the file, narrow the pattern, or add the ending to `text_endings` in the recipe"
         raise UsageError(what, file.path, fix)
     if format_ == "text":
         if recipe.text_unit is None:
-            fix = f"set {key('text_unit', IN_RECIPE)} to `file`, `paragraph` or `line`"
+            fix = "set `text_unit` in the recipe to `file`, `paragraph` or `line`"
             raise UsageError("the document unit of text files is not set", file.path, fix)
         is_whole = recipe.text_unit == "file"
         return [source_folder.ByteRange(file)] if is_whole else source_folder.split_byte_ranges(file, shard_bytes)
@@ -225,7 +225,7 @@ def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
     """Raise InputError if a text is too long."""
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-        fix = f"set {key('text_unit')} to `paragraph` or `line`, or split the file at blank lines"
+        fix = "set `text_unit` to `paragraph` or `line`, or split the file at blank lines"
         raise InputError(what, piece.file.path, fix)
 
 

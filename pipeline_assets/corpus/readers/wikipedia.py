@@ -27,7 +27,7 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.section import Option, RecipeSection
 
@@ -63,7 +63,7 @@ class WikipediaRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_licence(self) -> Self:
         if (self.dump_date is None) == (self.license_tag is None):
-            raise ValueError(f"set exactly one of {key('dump_date')}, {key('license_tag')}")
+            raise ValueError("set exactly one of `dump_date`, `license_tag`")
         return self
 
     @pydantic.field_validator("dump_date")
@@ -154,9 +154,8 @@ def _language(url: str, language: str | None, piece: ByteRange, offset: int) -> 
         return language
     where = f"{piece.file.path} {format_row(piece.file.name, offset, piece.file)}"
     if match is not None:
-        expected = key("language", "the recipe's `{}`,")
-        what = f"the url {url} belongs to another wiki than {expected} {language}"
-        raise InputError(what, where, f"correct {key('language')}, or exclude the file")
+        what = f"the url {url} belongs to another wiki than `language` in the recipe, {language}"
+        raise InputError(what, where, "correct `language`, or exclude the file")
     if "://" in url:
         raise InputError(f"the url {url} is not on Wikipedia", where, "read such pages as local files")
-    raise InputError(f"the url {url} has no language", where, f"set {key('language', IN_RECIPE)}")
+    raise InputError(f"the url {url} has no language", where, "set `language` in the recipe")

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.row_attention import BY_ROWS, attend_by_rows
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-from pipeline_assets.spine.errors import InputError, UsageError, bare, one_line
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import section_at
 
 _MADE_LENGTHS = 24, 7, 40
@@ -132,7 +132,7 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
             if recipe.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
                 what = f"it is {recipe.attention}, and the model can't be loaded so ({one_line(error, 300)})"
                 fix = "leave it out, or name one that is there: sdpa and eager are for most models"
-                raise UsageError(what, bare("scoring.attention"), fix) from None
+                raise UsageError(what, RecipeKey("scoring.attention"), fix) from None
             what = f"it can't be loaded ({one_line(error, 300) or type(error).__name__})"
             if "ignore_mismatched_sizes" in str(error):
                 what = "it can't be loaded: weights have another shape than its config says"

@@ -7,7 +7,7 @@ from typing import Self
 
 import pydantic
 
-from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import UsageError
 
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
@@ -71,7 +71,7 @@ class ModalSettings(pydantic.BaseModel):
             UsageError: one can't be used; names the variable.
         """
         if f"{_PREFIX}KERNELS" in variables:
-            fix = f"unset it, and for quantised weights set {bare('scoring.dequantise')}"
+            fix = "unset it, and for quantised weights set `scoring.dequantise`"
             raise UsageError("no kernels are fetched from a hub any more", f"{_PREFIX}KERNELS", fix)
         known = [*map(variable_name, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
         unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
@@ -139,13 +139,13 @@ class ModalSettings(pydantic.BaseModel):
                 price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
                 return UsageError(f"the cost is unknown, and {exceeded}", split, f"set {price}")
             subject = "this split and those before it" if before else "it"
-            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable_name(name)})"
+            fix = f"score fewer rows (`scoring.max_rows`), or raise {option} ({variable_name(name)})"
             return UsageError(f"{subject} would cost about {money(before + cost)}, and {exceeded}", split, fix)
         most = min(_MOST_LOST_S, self.timeout_s / _SPARE)
         if of_shard > most:
             what = f"a shard is thought to take {of_shard:,.0f} s, and may take {most:,.0f} s"
             why = "a call that is cut off loses it" if most == _MOST_LOST_S else f"{variable_name('timeout_s')} ends it"
-            fewer = f"{bare('scoring.shard_rows')} to {max(int(rows * most / seconds), 1)} or less"
+            fewer = f"`scoring.shard_rows` to {max(int(rows * most / seconds), 1)} or less"
             return UsageError(f"{what}, since {why}", split, f"set {fewer}")
         return None
 

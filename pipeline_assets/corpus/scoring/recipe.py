@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection
@@ -57,7 +56,7 @@ class ScoringRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _fits_its_device(self) -> Self:
         if (self.device == "cpu") != (self.resolved_dtype == "float32"):
-            what = f"{key('dtype')} is {self.dtype} and {key('device')} {self.device}"
+            what = f"`dtype` is {self.dtype} and `device` {self.device}"
             raise ValueError(f"{what}: a CPU takes float32, a GPU bfloat16 or float16")
         return self
 

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreJob, ScoreW
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.stage import WHOLE
@@ -109,7 +109,7 @@ def score_remote(asked: Request, files: Path, scores: Path) -> Receipt:
     means = scoring_environment(recipe)
     if asked["gpu"] is not None and asked["gpu"].strip("!+").partition("-")[0].upper() not in means["device"].upper():
         fix = f"{_DEPLOY}, and set CORPUSMILL_MODAL_GPU alike; H100! keeps Modal from giving an H200"
-        raise UsageError(f"it runs on {means['device']}, and not on {asked['gpu']}", bare("scoring.device"), fix)
+        raise UsageError(f"it runs on {means['device']}, and not on {asked['gpu']}", RecipeKey("scoring.device"), fix)
 
     def make(folder: StagingView) -> Receipt:
         pools, [entry] = asked["pools"], asked["pools"]["files"]
@@ -119,7 +119,7 @@ def score_remote(asked: Request, files: Path, scores: Path) -> Receipt:
         try:
             return score_shard(job, WHOLE, folder, Scorer(asked["model"], recipe, weights))
         except InputError as error:
-            error.relocate(str(weights), name)
+            error.replace_text(str(weights), name)
             raise
 
     return load_or_score(asked, scores, make, means)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.stage import Window
@@ -108,7 +108,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
         raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
     if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
         what = f"must be at most the model's {model.max_tokens:,} tokens, got {recipe.max_length:,}"
-        raise UsageError(what, bare("scoring.max_length"), f"set {model.max_tokens} or less")
+        raise UsageError(what, RecipeKey("scoring.max_length"), f"set {model.max_tokens} or less")
     return model
 
 

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentil
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, RunStage, run_stages
-from pipeline_assets.spine.errors import InputError, UsageError, bare, key
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
@@ -109,8 +109,8 @@ def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":
-        what, fix = "there is no GPU that PyTorch can use", f"set {key('scoring.device', '`device: cpu`', '{} cpu')}"
-        raise UsageError(what, bare("scoring.device"), f"{fix}, or install a CUDA build")
+        what, fix = "there is no GPU that PyTorch can use", "set `scoring.device` to cpu"
+        raise UsageError(what, RecipeKey("scoring.device"), f"{fix}, or install a CUDA build")
     import torch
 
     return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)

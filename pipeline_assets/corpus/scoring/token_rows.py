@@ -22,7 +22,7 @@ from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
-from pipeline_assets.spine.errors import InputError, key
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -105,8 +105,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
-        said = key("scoring.tokenizer", "`tokenizer: o200k_harmony`", "{} o200k_harmony")
-        fix = f"give a model that has one, or say {said} if that is what it was trained with"
+        fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"
         raise InputError("the model has no tokenizer.json", folder, fix)
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknow
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 from pipeline_assets.corpus.weights import Weights
-from pipeline_assets.spine.errors import UsageError, bare, key
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, reject_duplicate_keys
@@ -43,7 +43,7 @@ class ShardsRecipe(RecipeSection):
         fits = vocabulary_size <= _UINT16_IDS
         if self.dtype == "uint16" and not fits:
             what = f"uint16 holds ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
-            raise UsageError(what, bare("shards.dtype"), "leave it out, or ask for int32")
+            raise UsageError(what, RecipeKey("shards.dtype"), "leave it out, or ask for int32")
         return self.dtype or ("uint16" if fits else "int32")
 
 
@@ -119,7 +119,6 @@ def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
         is_unknown = tag is None or (tag == UNKNOWN and section.get("source") in used)
         has_licence = columns.get("license") or section.get("license_files") or section.get("kind") in _OWN_LICENCES
         if is_unknown and not has_licence:
-            in_recipe = "set `license_tag` to it, or `columns.license` to the column that says it"
-            fix = key(f"sources.{position}.license_tag", in_recipe, "give {} TAG; `unknown` is a tag too")
+            fix = "set `license_tag` to it, or `columns.license` to the column that contains it"
             what = f"nothing says the licence of {section.get('source')}"
             yield RecipeError(("sources", position, "license_tag"), what, fix)

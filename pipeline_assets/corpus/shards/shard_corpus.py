@@ -32,7 +32,7 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
@@ -92,7 +92,7 @@ def _shard(
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
         what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
-        raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
+        raise UsageError(what, RecipeKey("shards.seq_len"), "give more text, or ask for shorter rows")
     tasks = [Task.for_kernel(write_shard, one, tokenizer, dtype) for one in token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, building))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
+from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
@@ -75,7 +75,7 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     converted = Converted(named, id_deriver(recipe), decisions, reject_formatter=str)
-    fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
+    fix = "loosen `rules` or `language` in the recipe"
     content = finish_source(staging, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     provenance = {**content.provenance, **fetched}
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)

@@ -8,7 +8,6 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, Rules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
-from pipeline_assets.spine.errors import key
 from pipeline_assets.spine.section import (
     COMMIT_PATTERN,
     SHARD_TEXT_BYTES,
@@ -95,8 +94,7 @@ class HubRows(RecipeSection):
 
     def rule_columns(self) -> dict[str, str]:
         """Return the columns that the rules need, each with the fix for a missing column."""
-        rules = key("rules", "in the recipe", "of {}")
-        return {rule.column: f"correct the rule `{rule.text}` {rules}" for rule in self.row_rules(())}
+        return {rule.column: f"correct the rule `{rule.text}` in `rules`" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:
         """Return the name of a file of the dataset for errors."""

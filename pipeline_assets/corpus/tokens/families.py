@@ -11,7 +11,7 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
-from pipeline_assets.spine.errors import UsageError, bare, key
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.Discriminator("family")]
 
@@ -32,8 +32,8 @@ class TokenizerFile:
             UsageError: No file is set, and none ships for this family.
         """
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
-            fix = f"set {key('pack.tokenizer_path')}; only the file of o200k_harmony ships with this program"
-            raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", bare("pack.tokenizer"), fix)
+            fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
+            raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
         return self.file or VOCABULARY
 
 

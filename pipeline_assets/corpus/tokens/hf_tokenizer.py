@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.tokens.losses import LossCounter
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer, TokenRuns, read_pinned
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
         what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
         raise UsageError(
-            what, bare("pack.tokenizer.end_of_document"), f"name the token that ends a document; it has {known}"
+            what, RecipeKey("pack.tokenizer.end_of_document"), f"name the token that ends a document; it has {known}"
         )
     end = special[recipe.end_of_document]
     model = content["model"]

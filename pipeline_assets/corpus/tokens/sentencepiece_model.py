@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.tokens.losses import LossCounter
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer, TokenRuns, read_pinned
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
         what = f"{recipe.end_of_document!r} is not a piece of {path.name}"
-        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document")
+        raise UsageError(what, RecipeKey("pack.tokenizer.end_of_document"), "name the piece that ends a document")
     return SentencePieceModel(library, piece)
 
 

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.tokens.unigram import MEMORY_PER_BYTE, train_unigram
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.errors import RetryableError, key
+from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
@@ -224,7 +224,7 @@ def _check_memory(sample_bytes: int, where: object) -> None:
         what = (
             f"training on {sample_bytes:,} bytes takes about {needed:,} bytes of memory, this machine has {available:,}"
         )
-        raise RetryableError(what, where, f"lower {key('tokenizer.sample_bytes')}, or use a larger machine")
+        raise RetryableError(what, where, "lower `tokenizer.sample_bytes`, or use a larger machine")
 
 
 def _vocabulary(model: Path) -> bytes:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed
 from pipeline_assets.spine.section import Option, RecipeSection, Share
 
@@ -162,7 +162,7 @@ def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
 
 
 def _training_error(message: str, vocab_size: int) -> InputError:
-    where = bare("tokenizer.vocab_size")
+    where = RecipeKey("tokenizer.vocab_size")
     if match := _TOO_LARGE.search(message):
         maximum = int(match[1])
         fix = f"give more text, or lower it to at most {maximum:,}"

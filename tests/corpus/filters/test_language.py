@@ -249,6 +249,4 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, name
 def test_a_removed_detector_is_refused_in_a_line_that_names_the_others(name: str) -> None:
     line = refusal(lambda: LanguageRecipe.from_mapping({"detector": name}, "recipe.yaml"), UsageError)
 
-    assert line == (
-        f"recipe.yaml: `detector` is '{name}': Input should be 'py3langid' or 'langdetect'; correct the value"
-    )
+    assert line == (f"recipe.yaml: `detector` must be 'py3langid' or 'langdetect', got '{name}'; correct the value")

@@ -201,7 +201,7 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"k": 0}, "materialize: `k` is 0: Input should be greater than or equal to 1; correct the value"),
+        ({"k": 0}, "materialize: `k` must be >= 1, got 0; correct the value"),
         (
             {"k": 301},
             "k: it is 301, and 300 rows have 300 pairs to draw from (none left out); "

@@ -36,10 +36,10 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
             {"percentile": [0, 101]},
             "`rules.mine.percentile` is [0, 101]: write the lower percentile first, and 100 at most",
         ),
-        ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` is '-1': write it as a decimal number"),
+        ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` must be a decimal number, such as 0.3, got '-1'"),
         (
             {"percentile": [0, 2.5]},
-            "`rules.mine.percentile.1` is 2.5: Input should be a valid string; put it in quotes",
+            "`rules.mine.percentile.1` must be text, got 2.5; put it in quotes",
         ),
         ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
         ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),

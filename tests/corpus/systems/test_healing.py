@@ -105,10 +105,10 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
         ({"dataset": "fineweb-edu"}, "write owner/name"),
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
-        ({"max_reject_fraction": "1 %"}, "write it as a decimal number"),
+        ({"max_reject_fraction": "1 %"}, "must be a decimal number"),
         ({"amount": {}}, "set exactly one of files, documents, text_bytes"),
-        ({"name": "../pages"}, "a name has lower-case letters"),
-        ({"name": ""}, "a name has lower-case letters"),
+        ({"name": "../pages"}, "must contain only lower-case letters"),
+        ({"name": ""}, "must contain only lower-case letters"),
     ],
 )
 def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dict[str, object], complaint: str) -> None:
@@ -163,7 +163,7 @@ def test_the_other_sections_are_read_back_from_their_content() -> None:
     ("change", "complaint"),
     [
         ({"valid_part": "0.1"}, "unknown key `valid_part`"),
-        ({"token_budget": 0}, "`token_budget` is 0: Input should be greater than 0"),
+        ({"token_budget": 0}, "`token_budget` must be > 0, got 0"),
     ],
 )
 def test_a_section_that_this_program_does_not_read_asks_for_the_one_that_wrote_it(

@@ -81,7 +81,7 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
         ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 is no longer rendered; write"),
         ({"loss": {"mode": "assistant_first"}}, "`rows.loss.mode` is 'assistant_first'; did you mean assistant_last?"),
         ({"loss": {"mode": "assistant_all", "call": True}}, "unknown key `rows.loss.call`"),
-        ({"max_reject_fraction": "1.5"}, "a fraction is at most 1"),
+        ({"max_reject_fraction": "1.5"}, "must be at most 1"),
         ({"shard_bytes": 0}, "`rows.shard_bytes` is 0"),
         ({"tokenizer": {"family": "o200k_harmony", "sha256": "0" * 64}}, "the vocabulary that ships with this program"),
     ],

@@ -53,7 +53,7 @@ def twice(name: str) -> Change:
         (
             of("wikipedia_en", text_unit="file"),  # a key of another kind
             "unknown key `sources.1.text_unit`",
-            "remove it; known here: domain, dump_date, files, filters, kind, language, license_tag, "
+            "remove it; known keys: domain, dump_date, files, filters, kind, language, license_tag, "
             "max_reject_fraction, path, source, title",
         ),
         (
@@ -81,7 +81,7 @@ def twice(name: str) -> Change:
         ),
         (
             of("pages", max_reject_fraction="3"),
-            "`sources.0.max_reject_fraction` is '3': a fraction is at most 1",
+            "`sources.0.max_reject_fraction` must be at most 1, got '3'",
             "correct the value",
         ),
         (
@@ -201,7 +201,7 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_
         ),
         ("text_units: file", "unknown key `sources.1.text_units`"),
         ("source: notes", "two sources have the name notes"),
-        ("seq_len: '8'", "`pack.seq_len` is '8': Input should be a valid integer"),
+        ("seq_len: '8'", "`pack.seq_len` must be an integer, got '8'"),
         ("weights:", "source papers has no weight"),
         ("pepers: '0.5'", "pepers has a weight, and is no source"),
     ]
@@ -230,8 +230,8 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
         ),
         ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
         ("weights:", "the weights sum to 1.75, not to 1"),
-        ("notes: 0.5", "`pack.weights.notes` is 0.5: Input should be a valid string"),
-        ("table: 1", "`pack.weights.table` is 1: Input should be a valid string"),
+        ("notes: 0.5", "`pack.weights.notes` must be text, got 0.5"),
+        ("table: 1", "`pack.weights.table` must be text, got 1"),
         ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
     ]
 
