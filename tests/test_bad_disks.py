@@ -113,7 +113,7 @@ def test_a_disk_that_cannot_be_read_is_named_by_its_file(
         exported = corpusmill("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
 
     assert verified.returncode == 1
-    assert "it can't be read (Input/output error)" in verified.stdout
+    assert "cannot be read (Input/output error)" in verified.stdout
     assert exported.returncode == 1
     line = only_line(exported)
     assert line.startswith(f"{artifact}/shards/")
@@ -135,7 +135,7 @@ def test_a_full_disk_then_space_again(
     assert full.returncode == 1
     line = only_line(full)
     assert line.startswith(f"{small_disk}/")
-    assert "no space is left on the disk; free some and run the same command: it goes on" in line
+    assert "no space is left on the disk; free some space, then run the same command to continue" in line
     assert line.endswith(f"; the root is {small_disk}")
     assert again.returncode == 0, again.stderr
     undisturbed = corpusmill("run", path, "--data", demo_root, "--json")

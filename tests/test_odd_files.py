@@ -38,10 +38,10 @@ def resealed(**parts: object) -> Callable[[Path], None]:
 
 
 ODD_MANIFESTS = [
-    (put_in_its_place(Path.mkdir), "it is a folder"),
-    (put_in_its_place(os.mkfifo), "it is a pipe or a device"),
-    (put_in_its_place(lambda path: path.symlink_to("/dev/zero")), "it is a link"),
-    (said(b"[" * 100_000), "no JSON (maximum recursion depth exceeded while deserializing an object)"),
+    (put_in_its_place(Path.mkdir), "the path is a folder"),
+    (put_in_its_place(os.mkfifo), "the path is a pipe or a device"),
+    (put_in_its_place(lambda path: path.symlink_to("/dev/zero")), "the path is a link"),
+    (said(b"[" * 100_000), "invalid JSON (maximum recursion depth exceeded while deserializing an object)"),
     (resealed(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
     (resealed(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
 ]
@@ -60,9 +60,9 @@ def test_status_says_what_is_odd_of_one_artifact_and_lists_all_others(
     assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
     states = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("  ") and line[2] != " "]
     assert states == ["current", "current", "current", "damaged", "stale"]
-    assert f"    {manifest}: this is no manifest: {complaint}" in shown.stdout
+    assert f"    {manifest}: not a valid manifest: {complaint}" in shown.stdout
     assert (refused.status, refused.failure) == (1, None)
-    assert refused.stderr.startswith(f"corpusmill: {manifest}: this is no manifest: {complaint}")
+    assert refused.stderr.startswith(f"corpusmill: {manifest}: not a valid manifest: {complaint}")
     assert refused.stderr.count("\n") == 1
 
 
@@ -78,24 +78,24 @@ def test_whatever_lies_beside_an_artifact_status_lists_them_all(root: Path, tmp_
 
 
 RECIPES = {
-    "[" * 100_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
-    "name: " + "9" * 5_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
-    "name: 0x" + "f" * 5_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
+    "[" * 100_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
+    "name: " + "9" * 5_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
+    "name: 0x" + "f" * 5_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
     "name: 2020-99-99": "month must be in 1..12",
     "name: !!int ''": "string index out of range",
     "name: !!bool maybe": "'maybe'",
     "name: !!timestamp x": "'NoneType' object has no attribute 'groupdict'",
-    "a: &a [*a]": "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
+    "a: &a [*a]": "more than 500,000 values, 100 levels, or 40 digits in a number",
     "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
     "c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n"
-    "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e, *e, *e, *e]": "it has more than 500,000 values",
+    "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e, *e, *e, *e]": "more than 500,000 values",
 }
 
 
 ODD_RECIPES = [
     *((partial(Path.write_text, data=text), f"this is not YAML ({said}") for text, said in RECIPES.items()),
     *(
-        (make, "this is no recipe: it is a ")
+        (make, "not a valid recipe: the path is a ")
         for make in (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))
     ),
 ]
@@ -135,7 +135,9 @@ def test_what_the_system_refuses_is_one_line(
     verified = typed(["verify", str(root / V1 / "valid")], tmp_path)
 
     assert (rebuilt.status, rebuilt.failure) == (1, None)
-    assert f": the system says: {os.strerror(number)}; mend that, then run the same command" in rebuilt.stderr
+    assert (
+        f": the operating system reports: {os.strerror(number)}; fix that, then run the same command" in rebuilt.stderr
+    )
     assert (shown.failure, shown.stdout.count("\n  current ")) == (None, 5)
     assert (verified.status, verified.failure) == (0, None)
 
@@ -144,7 +146,9 @@ def test_a_name_that_is_too_long_is_one_line(corpusmill: Corpusmill, root: Path)
     result = corpusmill("verify", root / ("x" * 300))
 
     assert result.returncode == 1
-    assert only_line(result).endswith(": the system says: File name too long; mend that, then run the same command")
+    assert only_line(result).endswith(
+        ": the operating system reports: File name too long; fix that, then run the same command"
+    )
 
 
 def test_a_name_that_is_not_utf8_is_one_line(corpusmill: Corpusmill, root: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the manifest"),
+        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the recipe"),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
         ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
         (
@@ -123,8 +123,8 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
         (("--input", "out/stage_a/filtered/notes"), "deduplicated must be the only input, got 2"),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "the folder is inside the sealed artifact"),
-        (("--out-dir", "/proc/packed"), "/proc: nothing can be made there; give another folder"),
-        (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
+        (("--out-dir", "/proc/packed"), "/proc: files cannot be created here; choose another folder"),
+        (("--out-dir", "out/stage_a/packed/all"), "(`pack.seed`: 1 → 2); set another --out-dir, or run"),
     ],
 )
 def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(

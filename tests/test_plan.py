@@ -91,5 +91,5 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
-    assert lines[stale].endswith("(the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 2']))")
+    assert lines[stale].endswith("(the recipe changed (`rules`: ['int_score >= 3'] → ['int_score >= 2']))")
     assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")

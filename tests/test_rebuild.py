@@ -175,5 +175,5 @@ def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
     assert "Traceback" not in said
     assert said.endswith(f"stopped\nto continue: corpusmill {shlex.join(words)}\n")
     assert went_on.returncode == 0, went_on.stderr
-    assert "shards were finished before" in went_on.stderr
+    assert "shards were finished earlier" in went_on.stderr
     assert rebuilds_of(root) == []

@@ -70,7 +70,7 @@ def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(corpusmill: Cor
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert result.returncode == 1
     assert [line.split()[0] for line in lines[1::2]] == ["stale"] * 5
-    assert lines[2] == "the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 4'])"
+    assert lines[2] == "the recipe changed (`rules`: ['int_score >= 3'] → ['int_score >= 4'])"
     assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{snapshot_of(root).name} is stale"
 
 
@@ -101,7 +101,7 @@ def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_a
 
     assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
     [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to repair it: {command}")]
-    assert line.startswith(f"    {manifest}: this is no manifest: ")
+    assert line.startswith(f"    {manifest}: not a valid manifest: ")
     assert mended.returncode == 0, mended.stderr
     assert corpusmill("status", "--data", root).returncode == 0
 

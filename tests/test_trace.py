@@ -102,7 +102,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     assert refused(wrong, 1) == (
         f"{tmp_path}: no artifact with digest {digest} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
-        "give the data root that has it with --data, or build it again from its recipe"
+        "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
     )
 
 

@@ -81,7 +81,7 @@ def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(
     assert result.returncode == 1
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"{root / TRAIN}/manifest.json: ")
-    assert lines[1].startswith(f"{root / SET}: made from healing/healing_text_manifest sha256:")
+    assert lines[1].startswith(f"{root / SET}: input healing/healing_text_manifest sha256:")
     assert lines[-2].startswith("DAMAGED: ")
     # Without the selection nothing says which snapshot it was.
     assert "fineweb_edu_snapshot" not in result.stdout
@@ -100,9 +100,9 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
 
     lines = result.stdout.splitlines()
     assert result.returncode == 1
-    assert lines[0].startswith(f"{root}/selections/healing_text_v1: made from healing/fineweb_edu_snapshot sha256:")
+    assert lines[0].startswith(f"{root}/selections/healing_text_v1: input healing/fineweb_edu_snapshot sha256:")
     areas = "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text"
-    assert lines[0].endswith(f", which is not below {areas} of {root}")
+    assert lines[0].endswith(f" not found below {areas} of {root}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
     assert lines[-2].startswith("INCOMPLETE: 8 of 8 files match their manifests, ")
     assert lines[-2].endswith("; 1 upstream artifacts are missing, with their inputs")

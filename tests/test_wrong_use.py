@@ -207,8 +207,8 @@ def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, re
     result = corpusmill("run", recipe_in({"snapshot.seed": "other"}), "--data", root)
 
     assert refused(result) == (
-        f"{snapshot_of(root)}: another version is sealed here: the recipe changed (seed: healing_text_v1 → other); "
-        "give it another `snapshot.name` in the recipe, or run with --replace"
+        f"{snapshot_of(root)}: another version is sealed here: the recipe changed (`seed`: healing_text_v1 → other); "
+        "set another `snapshot.name` in the recipe, or run with --replace"
     )
     assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
 
@@ -302,9 +302,8 @@ def section_error(content: dict[str, object]) -> UsageError:
 def test_recipe_keys_are_called_as_their_reader_knows_them(error: InputError, typed: str, written: str) -> None:
     of_options, of_a_recipe = copy.copy(error), copy.copy(error)
 
-    of_options.name_recipe("notes.yaml")
-    of_options.name_options(OPTION_OF)
-    of_a_recipe.name_recipe("notes.yaml")
+    of_options.name_keys("notes.yaml", OPTION_OF)
+    of_a_recipe.name_keys("notes.yaml")
 
     assert (str(of_options), str(of_a_recipe)) == (typed, written)
 
@@ -323,7 +322,7 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
     assert (other.returncode, other.stderr) == (
         2,
         "corpusmill: out/stage_a/normalized/notes: another version is sealed here: the recipe changed "
-        "(--domain: books → web); give it another --out-dir, or run with --replace\n",
+        "(--domain: books → web); set another --out-dir, or run with --replace\n",
     )
     assert (unknown.returncode, unknown.stderr) == (
         2,

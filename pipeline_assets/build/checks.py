@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, Damage, Verdict, verify
-from pipeline_assets.spine.files import forbid_replacement
+from pipeline_assets.spine.pinned_folder import forbid_replacement
 
 CheckFunction = Callable[[Artifact, Target, Path], Verdict]
 

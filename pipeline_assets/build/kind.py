@@ -19,12 +19,12 @@ from pipeline_assets.spine.artifact import (
 )
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import verify_reads
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
+from pipeline_assets.spine.verified_reads import verify_reads
 
 if TYPE_CHECKING:
     from pipeline_assets.build.recipe import Recipe

@@ -18,11 +18,11 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.build_result import BuildResult, Make
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import verify_reads
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
+from pipeline_assets.spine.verified_reads import verify_reads
 
 if TYPE_CHECKING:
     from pipeline_assets.build.kind import Kind  # whose functions take targets
@@ -118,7 +118,8 @@ class Target:
         if self.is_external:
             return None
         if identity.recipe != self.recipe:
-            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe))})"
+            changes = changed_keys(identity.recipe, self.recipe)
+            return f"the recipe changed ({', '.join(f'`{key}`: {change}' for key, change in changes.items())})"
         if identity.stage != self.stage:
             return f"it was made by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:

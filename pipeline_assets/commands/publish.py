@@ -19,9 +19,9 @@ from pipeline_assets.commands.terminal import (
 )
 from pipeline_assets.spine.artifact import open_artifact, require_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:

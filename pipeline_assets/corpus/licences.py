@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.manifest import canonical_sha256
+from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"

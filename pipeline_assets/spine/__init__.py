@@ -1,1 +1,4 @@
-"""How work is made safe: manifests, sealed artifacts, locks, shards and the engine. Knows nothing of text."""
+"""Locks, staging, seals and the engine, which keep artifacts intact.
+
+The package knows nothing about text.
+"""

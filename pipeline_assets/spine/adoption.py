@@ -1,4 +1,4 @@
-"""Shards of an earlier build that a new one adopts, once their files are held against their receipts."""
+"""Adoption of shards of an interrupted build, after checking their files."""
 
 import os
 import stat
@@ -14,8 +14,9 @@ _THREADS = 4  # sha256 lets the others run
 
 
 def named_by_receipts(folder: Path) -> set[str]:
-    """Files that receipts name. A receipt that is damaged, or whose files aren't all there as they were written, is
-    dropped first: its shard is run again.
+    """Return the files that valid receipts name, and remove the other receipts.
+
+    A receipt is invalid if it is damaged or one of its files is not as written; its shard runs again.
     """
     paths = sorted((folder / RECEIPTS).rglob("*.json"))
     named: set[str] = set()

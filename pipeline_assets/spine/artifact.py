@@ -1,9 +1,7 @@
-"""Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here, with the
-record of what checks say of one.
+"""Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The record is `.NAME.checks.json` beside the artifact's folder NAME, a name that no artifact can have. It is of one
-digest: of another content that lies there by now it says nothing. A record that can't be read, or that is none of ours,
-counts as none: then the checks are asked again.
+Check results are recorded in `.NAME.checks.json` next to the artifact's folder NAME; no artifact can have such a name.
+A record belongs to one digest. If the folder has other content, or the record cannot be read, the checks run again.
 """
 
 import functools
@@ -15,52 +13,60 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.spine import durable, files
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.files import file_sha256, read_error_text
 from pipeline_assets.spine.manifest import (
     FILE_NAME,
     MANIFEST_FILE,
-    LabelsOf,
+    LabelNames,
     Manifest,
     StoredFile,
     is_seal_intact,
 )
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
-_BROKEN_SEAL = "it isn't the bytes that were sealed, though its identity is"
-_STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
-# A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
+_BROKEN_SEAL = "other bytes than were sealed, though with the sealed identity"
+_STREAMED = ".zst"  # a compressed stream is read from its beginning, by a reader that hashes it
+# A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone.
 _CACHED_MANIFEST_BYTES = 1 << 16
 _parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A sealed folder, its manifest read and the sizes of its files checked."""
+    """Sealed folder with its manifest; the sizes of its files were checked."""
 
     folder: Path
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """The file `name` of the manifest's storage. A build that asks for it reads it, so it is held against its hash.
-        Raises InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
+        """Return the path of a stored file, and verify its hash during a build.
+
+        Raises:
+            InputError: The manifest has no such file, or a build reads it and its hash differs.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
-            raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = files.ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
-        files.expect_hash(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+            raise InputError(f"no file {name!r} in the manifest", self.folder, f"its files are {known}")
+        promise = ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
+        expect_hash(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Manifests of the artifacts inside this one's folder that are its content."""
+        """Return the manifests of the artifacts inside this folder that are its content."""
         found = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in found if manifest is not None]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a sealed folder; None where nothing is sealed. Raises InputError: there is one, but it is no
-    manifest or was edited.
+    """Read the manifest of a sealed folder; None if nothing is sealed.
+
+    Raises:
+        InputError: The manifest is damaged or was edited.
     """
     path = folder / FILE_NAME
     try:
@@ -71,7 +77,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def try_read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a sealed folder; None where nothing that can be read is sealed."""
+    """Read the manifest of a sealed folder; None if missing or damaged."""
     try:
         return read_manifest(folder)
     except InputError:
@@ -79,7 +85,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 
 
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
-    """Writes an artifact's manifest under another name, to the byte, where it isn't there yet."""
+    """Copy an artifact's manifest byte for byte, unless the copy is up to date."""
     data = MANIFEST_FILE.read_raw(artifact.folder / FILE_NAME)
     if not copy.exists() or copy.read_bytes() != data:
         durable.make_folder(copy.parent)
@@ -87,35 +93,44 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
-    """A sealed artifact, ready to read; of this digest, if the caller expects one: the folder may have been replaced
-    since it looked. Raises InputError: nothing sealed there, another digest, or a file missing, of another size or no
-    plain file; RetryableError: it was replaced while its sizes were looked at.
+    """Open a sealed artifact after checking the sizes of its files.
+
+    Args:
+        folder: Folder of the artifact.
+        digest: Expected digest, because the folder may have been replaced since the caller read it; None accepts any.
+
+    Raises:
+        InputError: Nothing is sealed in the folder, or a file is missing, has another size or is not a plain file.
+        RetryableError: The digest differs, or the folder was replaced during the check.
     """
-    with files.forbid_replacement(folder):
+    with forbid_replacement(folder):
         manifest = read_manifest(folder)
         if manifest is None:
             what = "nothing is sealed here (no manifest.json)"
             raise InputError(what, folder, "build it, or wait for its build to end")
         if digest is not None and manifest.digest != digest:
             what = f"digest is {manifest.digest}, expected {digest}"
-            raise RetryableError(what, folder, "it was replaced: run again")
+            raise RetryableError(what, folder, "the artifact was replaced; run the same command again")
         damage = next((item for item in _named_files(folder, manifest, None) if isinstance(item, Damage)), None)
         if damage is not None:
-            raise InputError(damage.what, folder / damage.path, files.REBUILD)
+            raise InputError(damage.what, folder / damage.path, REBUILD)
         return Artifact(folder, manifest)
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing about a folder that its manifest contradicts."""
+    """File of an artifact that its manifest contradicts."""
 
     path: str
     what: str
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder that should be an artifact. Raises UsageError: nothing is sealed there; InputError: the
-    manifest itself was edited.
+    """Read the manifest of a folder that must be an artifact.
+
+    Raises:
+        UsageError: Nothing is sealed in the folder.
+        InputError: The manifest is damaged or was edited.
     """
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "there is no such folder"
@@ -126,15 +141,18 @@ def require_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[StoredFile | Damage]:
-    """Reads every file again: yields it when it is as sealed, else what is wrong with it.
+def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
+    """Read every file of an artifact, and yield it if unchanged, else its damage.
 
-    Files that the manifest doesn't name are damage too, and those that it names though they are neither content nor
-    labels of the kind. A folder that is an artifact inside this one is verified with it. Raises InputError: nothing is
-    sealed there, or the manifest itself was edited.
+    Files that the manifest does not name are damage too, and so are stored files that are neither content nor labels of
+    the kind. Artifacts inside the folder are verified as well.
+
+    Raises:
+        UsageError: Nothing is sealed in the folder.
+        InputError: The manifest is damaged or was edited.
     """
     manifest = require_manifest(folder)
-    for item in scan_folder(folder, manifest, labels_of):
+    for item in scan_folder(folder, manifest, label_names):
         complaint = _hash_error(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, complaint) if complaint else item
     for member, digest in member_digests(manifest).items():
@@ -142,40 +160,43 @@ def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[Stor
         if isinstance(found, Damage):
             yield found
             continue
-        for item in verify(folder / member, labels_of):
+        for item in verify(folder / member, label_names):
             yield replace(item, path=f"{member}/{item.path}")
 
 
-def scan_folder(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iterator[StoredFile | Damage]:
-    """What a look at a sealed folder tells, no file read but the manifest: its files, where they have their sizes, and
-    what is wrong otherwise. Members are left out.
+def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
+    """Yield the files of a sealed folder that have their sealed sizes, and damage.
 
-    A sealed folder holds plain files and folders: a link, even to the right bytes, is damage, since what it leads to is
-    nobody's to keep.
+    Only the manifest is read.
+
+    Members are skipped. A sealed folder contains plain files and folders only. A link is damage even if it leads to the
+    right bytes, since its target is not protected.
     """
-    yield from _named_files(folder, manifest, labels_of)
+    yield from _named_files(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
     members = member_digests(manifest)
     for path in sorted(folder.rglob("*")):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         top = name.split("/")[0]
-        is_members = any(top == member or top.startswith(f".{member}.") for member in members)  # or lies beside one
+        is_members = any(
+            top == member or top.startswith(f".{member}.") for member in members
+        )  # or is a leftover of one
         if name in named or stat.S_ISDIR(mode) or is_members:
             continue
         yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
 
-def _named_files(folder: Path, manifest: Manifest, labels_of: LabelsOf | None) -> Iterator[StoredFile | Damage]:
+def _named_files(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
     if not is_seal_intact(MANIFEST_FILE.read_raw(folder / FILE_NAME)):
         yield Damage(FILE_NAME, _BROKEN_SEAL)
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(labels_of))
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(label_names))
     for file in manifest.storage:
         complaint = size_error(folder, file)
         yield Damage(file.path, complaint) if complaint else file
 
 
 def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
-    """Damage of the files that a manifest names; every byte of them is read."""
+    """Read every file that a manifest names, and yield the damaged ones."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
     for file in manifest.storage:
         if complaint := size_error(folder, file) or _hash_error(folder, file):
@@ -183,17 +204,20 @@ def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
 
 
 def repair_command(folder: Path) -> str:
-    """What to do about an artifact whose file is not as it was sealed."""
+    """Return the fix for an artifact with a damaged file."""
     return f"remove {folder}, and run its recipe again"
 
 
 def member_digests(manifest: Manifest) -> dict[str, str]:
-    """Digests of the artifacts inside this one's folder that are its content, by the name of their folders."""
+    """Return the digests of an artifact's members by the names of their folders.
+
+    Members are artifacts inside the folder that are its content.
+    """
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """The manifest of a member; damage where another artifact is in its place, or none."""
+    """Return the manifest of a member; damage if it is missing or another artifact."""
     try:
         found = read_manifest(folder / member)
     except InputError as error:
@@ -204,13 +228,16 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Why a file is not there as it was stored, as far as its name and size tell; None where it is."""
+    """Describe why a stored file is missing or has another type or size.
+
+    None if it is as stored.
+    """
     try:
         found = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
         return "the file is missing"
     except OSError as error:
-        return files.read_error_text(error)
+        return read_error_text(error)
     if not stat.S_ISREG(found.st_mode):
         return _file_type_error(found.st_mode)
     return None if found.st_size == file.bytes else f"has {found.st_size:,} bytes, sealed with {file.bytes:,}"
@@ -218,21 +245,25 @@ def size_error(folder: Path, file: StoredFile) -> str | None:
 
 def _file_type_error(mode: int) -> str:
     what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-    return f"this is {what}, where only plain files were sealed"
+    return f"expected a plain file, got {what}"
 
 
 def _hash_error(folder: Path, file: StoredFile) -> str | None:
     try:
-        actual = files.file_sha256(folder / file.path)
+        actual = file_sha256(folder / file.path)
     except OSError as error:
-        return files.read_error_text(error)
+        return read_error_text(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something holds, in words, and the numbers behind it. It doesn't apply where the question is none; a
-    failure that is slight is a warning at most, even of a blocking check.
+    """Result of a check function, with its reason and the numbers behind it.
+
+    Attributes:
+        holds: Whether the rule is met.
+        applies: False if the check has nothing to check in this artifact.
+        is_minor: Whether a failure is only a warning, even of a blocking check.
     """
 
     holds: bool
@@ -246,8 +277,10 @@ SCHEMA = "corpusmill/checks/1"
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one check said, and the numbers behind it. One that is `blocking` holds back an artifact that fails it; else
-    a failure is a warning. It doesn't apply where the question is none.
+    """Recorded result of one check, with the numbers behind it.
+
+    A failed blocking check stops downstream builds; another failure is a warning. `applies` is False if the check had
+    nothing to check.
     """
 
     name: str
@@ -259,7 +292,7 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_verdict(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
-        """The result of a check that came to a verdict."""
+        """Build the result of a check from its verdict."""
         is_blocking, numbers = is_blocking and not verdict.is_minor, dict(verdict.numbers)
         return cls(name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
 
@@ -269,7 +302,7 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def word(self) -> str:
-        """Passed, or how bad it is."""
+        """State as text: `passed`, `WARNING` or `FAILED`."""
         return "passed" if self.passed else "FAILED" if self.blocking else "WARNING"
 
 
@@ -279,17 +312,23 @@ class _Record(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
-_FILE = files.MetadataFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+_FILE = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _Record)
 
 
 def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
-    """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
+    """Write the results of all checks of the artifact that is sealed in a folder.
+
+    They replace earlier results.
+    """
     record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
     durable.write_durably(check_record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """What checks said of the artifact with this digest; None where they were not asked."""
+    """Read the check results of the artifact with this digest.
+
+    None if its checks did not run.
+    """
     try:
         record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):
@@ -298,5 +337,5 @@ def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | N
 
 
 def check_record_path(folder: Path) -> Path:
-    """Where what checks said of the artifact in a folder is kept."""
+    """Return the path of the check results of the artifact in a folder."""
     return folder.with_name(f".{folder.name}.checks.json")

@@ -1,4 +1,4 @@
-"""Bars on a terminal, drawn again as work goes on."""
+"""Progress bars on a terminal."""
 
 import atexit
 import contextlib
@@ -18,7 +18,7 @@ _STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
-    """A line on a terminal that is drawn again as work goes on. Bars are shown together, until `end_bars`."""
+    """Progress bar on a terminal; all bars are shown together, until `end_bars`."""
 
     shown: "ClassVar[rich.progress.Progress | None]" = None
 
@@ -32,7 +32,7 @@ class Bar:
             TextColumn("{task.fields[words]}", markup=False),
         )
         if Bar.shown is None:
-            # Drawn by what counts, not by a thread: workers may be forks of this process. Results stay on stdout.
+            # Drawn by callers instead of a thread, since workers may be forks of this process. Results are on stdout.
             console = Console(stderr=True)
             Bar.shown = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
             Bar.shown.start()
@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """Whether no other work has ended the bars meanwhile."""
+        """True until other work ends the bars."""
         return self._bars is Bar.shown
 
     def draw(self, done: int, total: int, words: str) -> None:
@@ -57,7 +57,7 @@ class Bar:
 
 
 def end_bars() -> None:
-    """Leave the bars as they are, and give the terminal back; nothing where none is shown."""
+    """Stop drawing the bars and release the terminal, if bars are shown."""
     if Bar.shown is not None:
         bars, Bar.shown = Bar.shown, None
         bars.stop()
@@ -65,7 +65,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def named_step(number: int, steps: int) -> Iterator[None]:
-    """Bars of the block say which step of how many it is; they end with it."""
+    """Prefix bars of the block with `step NUMBER of STEPS`, and end them after it."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

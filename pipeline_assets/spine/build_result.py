@@ -1,4 +1,4 @@
-"""What a build hands over to be sealed."""
+"""Result of a build, to be sealed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build made, before it is sealed.
+    """Result of a build before it is sealed.
 
     Attributes:
-        files: with their content hashes, in manifest order.
-        counts, decisions: as in the manifest's identity.
+        files: Output files with their content hashes, in manifest order.
+        counts, decisions: As in the manifest's identity.
         external_inputs: Input files outside the data root, on a hub or local, as in the manifest's identity.
-        labels: files that carry a time or a path; not part of the digest.
-        provenance: facts of the build that change no byte.
-        page: writes one more label, which shows the content and what the manifest says of it.
+        labels: Files with a time or a path, not covered by the digest.
+        provenance: Facts about the build that change no byte.
+        page: Writes one more label, a page that shows the content and its manifest.
     """
 
     files: Sequence[OutputFile]

@@ -1,4 +1,4 @@
-"""Keys of a recipe whose values changed."""
+"""Recipe keys whose values changed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 _SHOWN_CHARACTERS = 60
 
 
-def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """List the keys whose values differ as `dotted.key: old → new`, sorted."""
-    changed = []
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the changes by dotted key, as `old → new`, sorted."""
+    changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
         if before == after:
             continue
         was, is_now = ({} if value is None else value for value in (before, after))  # list the keys of a new section
         if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
-            changed += changed_keys(was, is_now, f"{prefix}{part}.")
+            changed |= changed_keys(was, is_now, f"{prefix}{part}.")
         else:
-            changed.append(f"{prefix}{part}: {_short(before)} → {_short(after)}")
+            changed[f"{prefix}{part}"] = f"{_short(before)} → {_short(after)}"
     return changed
 
 

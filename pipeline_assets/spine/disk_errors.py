@@ -1,4 +1,4 @@
-"""What the operating system refuses, in a line for the user."""
+"""Errors of the operating system as messages for users."""
 
 import contextlib
 import errno
@@ -10,18 +10,21 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 def explain(error: OSError, path: Path) -> InputError:
-    """What the system refused, as a line for the user: a full disk, a forbidden folder, a file in its place, a disk or
-    a lock server that fails.
+    """Convert an OSError to an InputError with a fix.
+
+    Examples are a full disk, a missing permission, a file in place of a folder, and a failing disk or lock server.
     """
     match error.errno:
         case errno.ENOSPC:
-            return NoSpaceError("no space is left on the disk", path, "free some and run the same command: it goes on")
+            return NoSpaceError(
+                "no space is left on the disk", path, "free some space, then run the same command to continue"
+            )
         case errno.EDQUOT:
-            fix = "free some, or raise the quota, and run the same command: it goes on"
+            fix = "free some space or raise the quota, then run the same command to continue"
             return NoSpaceError("the disk quota is used up", path, fix)
         case errno.EFBIG:
-            fix = "raise the limit (ulimit -f) and run the same command: it goes on"
-            return NoSpaceError("the file reached the system's limit of file sizes", path, fix)
+            fix = "raise the limit (ulimit -f), then run the same command to continue"
+            return NoSpaceError("the file reached the file size limit", path, fix)
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return RetryableError("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -29,25 +32,28 @@ def explain(error: OSError, path: Path) -> InputError:
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
-    return RetryableError(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
+    return RetryableError(
+        f"the operating system reports: {error.strerror or error}", path, "fix that, then run the same command"
+    )
 
 
 class NoSpaceError(RetryableError):
-    """A full disk, an exhausted quota, or a limit of file sizes."""
+    """Full disk, exhausted quota, or exceeded file size limit."""
 
     def name_root(self, root: Path) -> None:
-        """Name the file by its absolute path, and the data root."""
+        """Make the path absolute, and add the data root to the fix."""
         self.where, self.fix = os.path.abspath(self.where), f"{self.fix}; the data root is {root.absolute()}"
 
 
 @contextlib.contextmanager
 def explaining(root: Path) -> Iterator[None]:
-    """Explain what the system refuses to the block, which writes below a data root: that stands for a missing file
-    name. A full disk names its file and the data root.
+    """Convert an OSError of the block, which writes to a data root, to an InputError.
+
+    An error without a file name gets the data root; a full disk names both.
     """
     try:
         yield
-    except BrokenPipeError:  # whoever reads the output has ended
+    except BrokenPipeError:  # the reader of the output has ended
         raise
     except OSError as error:
         explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))

@@ -1,8 +1,9 @@
-"""File operations that survive a crash: every write of the project that must last goes through here.
+"""File operations that survive a crash.
 
-A file appears under its name whole or not at all: temporary name, write, fsync, rename, fsync of the folder (the order
-of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Each operation on the disk first calls the
-failpoint, so that a test can count them and stop the process before any of them.
+Every write that must last goes through this module. A file appears under its name completely or not at all: temporary
+name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal",
+OSDI 2014). Each operation first calls the failpoint, so that a test can count operations and stop the process before
+any of them.
 """
 
 import contextlib
@@ -30,14 +31,14 @@ failpoint: Callable[[Step, Path], None] | None = None
 
 
 def step(kind: Step, path: Path) -> None:
-    """To be called before an operation on `path` that a crash may come before."""
+    """Call the failpoint before an operation on `path`."""
     if failpoint is not None:
         failpoint(kind, path)
 
 
 @contextlib.contextmanager
 def naming_file(path: object) -> Iterator[None]:
-    """Name the file in an OSError of the block that names none, as errors of writes don't."""
+    """Add the file to an OSError of the block that names none, as errors of writes do."""
     try:
         yield
     except OSError as error:
@@ -47,20 +48,23 @@ def naming_file(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_strange_places(path: Path) -> Iterator[None]:
-    """Raises UsageError: the block can't make `path` in a folder that is there: a file system without files of ours."""
+    """Raise UsageError if the block cannot create `path` in an existing folder.
+
+    Examples are folders of /proc, which contain no ordinary files.
+    """
     try:
         yield
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise
-        raise UsageError("nothing can be made there", path.parent, "give another folder") from None
+        raise UsageError("files cannot be created here", path.parent, "choose another folder") from None
 
 
 @functools.cache
 def boot() -> str:
-    """A name for the time since the machine was started: what was written since then, synced or not, is as written.
+    """Return a name for the time since the machine was started.
 
-    Where the system doesn't tell, it is that of this process alone.
+    Whatever was written since then is as written, synced or not. Without a boot id, the name is that of this process.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -95,7 +99,7 @@ class DurableFile:
         while True:
             self._temporary = temporary_path(self.path)
             step("create", self._temporary)
-            # An earlier process of the same number may have left a file of this name.
+            # A dead process with the same id may have left a file of this name.
             with contextlib.suppress(FileExistsError):
                 self._file = open(self._temporary, "xb", buffering=0)
                 return self
@@ -115,17 +119,17 @@ class DurableFile:
         """
         step("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
-            left = size
+            remaining = size
             for block in blocks(file, size):
                 _write(self.fileno(), self.path, block)
                 self._hash.update(block)
-                left -= len(block)
-            if left:
-                raise RetryableError(f"the file ends {left:,} bytes early", source, "run the command again")
+                remaining -= len(block)
+            if remaining:
+                raise RetryableError(f"the file ends {remaining:,} bytes early", source, "run the command again")
         self.bytes_written += size
 
     def finish(self) -> None:
-        """Write what a subclass holds back, once the context ends without error."""
+        """Write the bytes that a subclass buffers, once the context ends without error."""
 
     def flush(self) -> None:
         """Do nothing, since nothing is buffered; library writers expect this method."""
@@ -160,9 +164,10 @@ def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> str:
-    """The hex sha256 of `data`, after it stands durable under `path`. Two processes may write it at once.
+    """Write a file durably and return the hex sha256 of its data.
 
-    Temporary files that dead processes left in its folder are removed first.
+    Two processes may write the same file at the same time. Temporary files of dead processes in its folder are removed
+    first.
     """
     if path.parent.is_dir():
         remove_leftovers(path.parent)
@@ -172,15 +177,16 @@ def write_durably(path: Path, data: bytes) -> str:
 
 
 def fsync(descriptor: int, path: Path) -> None:
-    """What was written to an open file, durable."""
+    """Make the writes to an open file durable."""
     step("fsync", path)
     with naming_file(path):
         os.fsync(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:
-    """A file of so many zero bytes under `path`, durable; one that is there stays as it is. Workers write it together,
-    each a range of its own, and nothing is copied afterwards.
+    """Create a durable file of `size` zero bytes, unless it exists.
+
+    Workers then write their own ranges of it, so that nothing has to be copied afterwards.
     """
     if not path.exists():
         with DurableFile(path) as file, naming_file(path):
@@ -188,7 +194,7 @@ def reserve(path: Path, size: int) -> None:
 
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:
-    """`data` at its place in the file, durable."""
+    """Write data at an offset of a file, durably."""
     step("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)
@@ -197,14 +203,14 @@ def write_range(path: Path, offset: int, data: memoryview) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """`source` under the name `target`, durable in its folder."""
+    """Rename a file or folder, durably."""
     step("rename", target)
     os.rename(source, target)
     fsync_folder(target.parent)
 
 
 def fsync_folder(folder: Path) -> None:
-    """The names in a folder, durable."""
+    """Make the names in a folder durable."""
     step("fsync", folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -214,9 +220,9 @@ def fsync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder, and those above it, each durable in the one above; one that is there is fine.
+    """Create a folder and its parents durably, unless they exist.
 
-    In a folder that a group shares it is shared too; else the umask says who may enter.
+    A folder in a group-shared folder is shared too; otherwise the umask sets its permissions.
     """
     if folder.is_dir():
         return
@@ -225,15 +231,17 @@ def make_folder(folder: Path) -> None:
     with refusing_strange_places(folder):
         folder.mkdir(exist_ok=True)
     if is_shared(folder.parent):
-        with contextlib.suppress(PermissionError):  # another of the group made it, and shares it
+        with contextlib.suppress(PermissionError):  # another member of the group created and shares it
             set_mode(folder, folder.parent.stat().st_mode & 0o777)
     fsync_folder(folder.parent)
 
 
 def link(source: Path, target: Path) -> None:
-    """A durable file under a second name, in the place of what lies there; a copy where the system has no links.
+    """Link a durable file to a second name, replacing it.
 
-    The name is durable once its folder is synced: the seal does that, and a receipt whose file is gone is dropped.
+    Copy the file if the system has no links.
+
+    The name becomes durable when its folder is synced: the seal does that, and a receipt without its file is dropped.
     """
     remove(target)
     step("link", target)
@@ -245,7 +253,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """The rights of a file or folder are these nine bits, whatever the umask was."""
+    """Set the nine permission bits of a file or folder, whatever the umask."""
     now = stat.S_IMODE(os.stat(path).st_mode)
     if now & 0o777 != mode:
         step("chmod", path)
@@ -253,13 +261,19 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether a group builds in a folder together: it may write there, and what is made there is the group's (2775)."""
+    """Check whether a group shares a folder (mode 2775).
+
+    The group may write there, and new entries belong to it.
+    """
     shared = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & shared == shared
 
 
 def remove(path: Path) -> None:
-    """A file or a folder with all in it, in the order of names, is gone; one that is not there is fine."""
+    """Remove a file, or a folder with its entries in the order of their names.
+
+    A missing path is no error.
+    """
     if path.is_dir() and not path.is_symlink():
         for entry in sorted(path.iterdir()):
             remove(entry)
@@ -271,9 +285,9 @@ def remove(path: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swaps two folders in one step that no reader sees half of; False where the system has no such call.
+    """Swap two folders atomically, and return False if the system cannot.
 
-    Linux: renameat2(2) with RENAME_EXCHANGE.
+    Uses renameat2(2) of Linux with RENAME_EXCHANGE.
     """
     if not sys.platform.startswith("linux"):
         return False

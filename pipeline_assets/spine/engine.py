@@ -1,5 +1,6 @@
-"""Runs a stage over shards, in this process or in worker processes: the same receipts in the same order, the same
-bytes.
+"""Engine that runs a stage over shards, in this process or in worker processes.
+
+Both give the same receipts in the same order, and the same bytes.
 """
 
 import functools
@@ -10,37 +11,37 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import check_hashes
 from pipeline_assets.spine.fork_server import StartMethod, default_start_method, starter
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import WHOLE, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.verified_reads import check_hashes
 
 logger = logging.getLogger("corpusmill")
 
-TIMES_PACKED = 4  # bytes of text to a byte of a compressed shard, about
-_LARGE_SHARD = 16  # times as much as workers must take away
-_SHOWN = ("documents", "tokens", "bytes")  # the counts of a receipt that progress lines show
+TIMES_PACKED = 4  # bytes of text per byte of a compressed shard, roughly
+_LARGE_SHARD = 16  # multiple of `inline_bytes`
+_SHOWN = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How work is done: speed, memory and storage, never a byte of content.
+    """Settings for speed, memory and storage that change no byte of content.
 
     Attributes:
-        workers: worker processes; 0 runs in this process, where a row that kills its worker kills the build.
-        start_method: how workers start, see `StartMethod`.
-        log_every_s: seconds between progress lines.
-        growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
-            fork costs milliseconds, and shares what its forerunner had a copy of.
-        inline_bytes: with fewer bytes of shards beside the largest one, this process does all: see `limit_workers`.
-        subject: what is built, named in progress lines; empty where there is one thing only.
-        zstd_level: compression of text shards.
-        fetch_threads: downloads at a time.
-        memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
-        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
-        vocabulary: file of the o200k tokenizer, whose sha256 recipes pin; None for the file of this program.
+        workers: Worker processes; 0 runs in this process, where a poison row kills the build.
+        start_method: How workers start, see `StartMethod`.
+        log_every_s: Seconds between progress lines.
+        growth_bytes: Memory growth after which a forked worker is replaced by a fresh one. A fork takes milliseconds
+            and shares the memory that the old worker had a copy of.
+        inline_bytes: Minimum bytes of shards, without the largest one, to start workers: see `limit_workers`.
+        subject: What is built, for progress lines; empty if only one artifact is built.
+        zstd_level: Compression level of text shards.
+        fetch_threads: Simultaneous downloads.
+        memory_bytes: Memory for deduplication, all processes together; the rest is spilled to disk.
+        faiss_gpu: GPU for faiss; None for the CPU.
+        vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
 
     workers: int = 0
@@ -56,17 +57,18 @@ class RunSettings:
     vocabulary: Path | None = None
 
     def title(self, stage: str) -> str:
-        """How progress lines call the work of a stage."""
+        """Return the name of a stage in progress lines."""
         return f"{stage} {self.subject}".rstrip()
 
 
 def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
-    """The settings, without workers where to start them takes longer than they save: what others work on beside the
-    largest shard. Beside one alone that is nothing: there workers only find the row that kills, which is worth their
-    start where the shard is large.
+    """Disable workers if starting them takes longer than they save.
 
-    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers. Sizes
-    are the bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
+    They save the work on all shards but the largest. With a single shard they only find poison rows, which is worth
+    their start if the shard is large. Without workers a poison row kills the build; the next build finds a staging
+    directory with partial work, and finds the row by workers.
+
+    `sizes` are the compressed bytes of each shard; divide bytes of text by `TIMES_PACKED`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
@@ -74,7 +76,7 @@ def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection
 
 
 RunStage: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]
-"""Receipts of a stage in the order of its shards, by work and with settings that are given already: see `run_stage`."""
+"""Runs a stage with its work and settings bound, and yields receipts in the order of shards: see `run_stage`."""
 
 
 def run_stage(
@@ -85,21 +87,25 @@ def run_stage(
     settings: RunSettings,
     warm_up: WarmUp = no_warm_up,
 ) -> Generator[Receipt]:
-    """Receipts in the order of `shards`; finished shards are adopted, the rest are run and committed under `stage`.
+    """Yield receipts in the order of `shards`.
 
-    The caller may stop early: shards beyond the last receipt taken may have been run, and their files are swept.
-    `warm_up` loads what every shard needs, once: in the process that workers are forked from, or in this one if it runs
-    the shards. Spawned workers load with their first shard.
+    Finished shards are adopted; the others run and are committed under `stage`. The caller may stop early; files of
+    shards beyond the last receipt used are swept by the seal.
 
-    Raises InputError: from the stage, a file that a shard read is not as it was promised to the build, or a worker that
-    dies whatever rows it is given.
+    `warm_up` loads what every shard needs, once: in the fork server, or in this process if it runs the shards. Spawned
+    workers load it with their first shard.
+
+    Raises:
+        InputError: The stage raised it, a file that a shard read does not have its expected hash, or a worker dies
+            whatever rows it gets.
     """
     return run_stages(work, settings, warm_up)(stage, shards, folder)
 
 
 def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> RunStage[S]:
-    """What runs several stages by one work, which tells them apart by their shards: what workers load is loaded once.
-    Errors as of `run_stage`.
+    """Bind work and settings that several stages share, so that workers load once.
+
+    The work dispatches on the shards' types. Errors are those of `run_stage`.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
@@ -124,14 +130,15 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> Ru
 def adopt_finished_shards(
     stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
-    """Receipts in the order of `shards`: those of finished shards, and of the rest as `run_missing` gives them. Errors
-    as of `run_stage`.
+    """Yield receipts in the order of `shards`, running only unfinished shards.
+
+    `run_missing` runs them. Errors are those of `run_stage`.
     """
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in found.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
-        logger.info("%s: %d of %d shards were finished before", settings.title(stage), len(finished), len(shards))
+        logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
     progress = Progress(settings.title(stage), len(shards), "shards", settings.log_every_s)
     fresh = run_missing(stage, missing, folder)
     try:
@@ -146,7 +153,7 @@ def adopt_finished_shards(
 
 
 def _reads_match(receipt: Receipt) -> bool:
-    """Whether what a finished shard was made of is what the build was promised; else it is run again."""
+    """Check whether a finished shard read files with the hashes that the build expects."""
     try:
         check_hashes(receipt.reads)
     except InputError:

@@ -1,13 +1,13 @@
-"""How worker processes start.
+"""Start of worker processes.
 
-- `forkserver`: one process a command loads what shards need, and forks a worker whenever one is wanted: what was loaded
-  is loaded once, and its memory is shared. For Linux.
-- `spawn`: each worker is started afresh. For other systems, and where a fork server is killed for its memory.
+- `forkserver`: one process per command loads what shards need, and forks a worker on request, so that everything is
+  loaded once and its memory is shared. For Linux.
+- `spawn`: each worker is a new interpreter. For other systems, and where a fork server is killed for its memory.
 
-The fork server runs no thread, so it can fork where the process that wants the workers can't. It starts with the first
-worker of the first stage, and serves all stages of the command: as a fork of the process that wants them, where that
-has no threads that a fork would miss, so that nothing is imported twice; else afresh. The standard library's fork
-server isn't used: it outlives the command, loads modules but no tables, and nobody is told what became of its workers.
+The fork server runs no thread, so it can fork where the parent process cannot. It starts with the first worker of the
+first stage and serves all stages of the command. It is a fork of the parent if that has no threads that a fork would
+lose, so that nothing is imported twice; else a new interpreter. The standard library's fork server is not used: it
+outlives the command, preloads modules but no tables, and does not report how its workers ended.
 """
 
 import contextlib
@@ -43,13 +43,16 @@ StartMethod = Literal["forkserver", "spawn"]
 
 
 def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
+    """Return `forkserver` on Linux, whose system libraries survive a fork.
+
+    Else `spawn`.
+    """
     return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
 class _Load:
-    """A stage comes: what its work needs is loaded."""
+    """Request to load what the work of a stage needs."""
 
     number: int
     work: Work[Any]
@@ -58,7 +61,7 @@ class _Load:
 
 
 class _Server:
-    """The process that workers are forked from, as its parent sees it."""
+    """Fork server as its parent sees it."""
 
     def __init__(self) -> None:
         self.surroundings = _surroundings()
@@ -66,7 +69,12 @@ class _Server:
         self._started = worker.start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
 
     def load(self, stage: _Load) -> None:
-        """Raises InputError: as the warm-up raised it; EOFError, ConnectionError: the server died."""
+        """Load what a stage needs.
+
+        Raises:
+            InputError: The warm-up raised it.
+            EOFError, ConnectionError: The server died.
+        """
         self._started.connection.send(stage)
         failure = self._started.connection.recv()
         if isinstance(failure, worker.Failure):
@@ -76,7 +84,11 @@ class _Server:
         self.loaded.add(stage.number)
 
     def fork(self, number: int) -> worker.Started:
-        """A worker of a stage that is loaded. Raises EOFError, ConnectionError: the server died."""
+        """Fork a worker of a loaded stage.
+
+        Raises:
+            EOFError, ConnectionError: The server died.
+        """
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
@@ -86,7 +98,10 @@ class _Server:
         return worker.Started(_Forked(pid, self), ours)
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
-        """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
+        """Return a worker's exit status, or minus its signal.
+
+        None if it still runs or the server has ended.
+        """
         try:
             self._started.connection.send(("wait", pid, timeout_s))
             ended: tuple[int, int, float] | None = self._started.connection.recv()
@@ -99,7 +114,10 @@ class _Server:
         return status
 
     def stop(self) -> str:
-        """Ends the server; its workers go on until their own pipes are closed. How it died, if it had."""
+        """Stop the server, and describe how it died if it had.
+
+        Its workers run until their own pipes close.
+        """
         process = self._started.process
         self._started.connection.close()
         until = time.monotonic() + _STOP_TIMEOUT_S
@@ -117,7 +135,7 @@ _numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
-    """In a fork of the parent the server isn't its own."""
+    """Forget the server in a fork of its parent, which does not own it."""
     global _server
     _server = None
 
@@ -126,8 +144,11 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
-    """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
-    raises InputError: as the warm-up raised it, or the fork server was killed twice.
+    """Return a function that starts a worker of a stage.
+
+    A fork server that was killed is restarted once.
+
+    The function raises InputError if the warm-up does, or if the fork server was killed twice.
     """
     if method == "forkserver":
         return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
@@ -168,12 +189,15 @@ def _stop() -> str:
 
 
 def _surroundings() -> tuple[object, ...]:
-    """What a process has from its parent's."""
+    """Return what a process inherits: environment, working directory, module path."""
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 
 def _is_alone() -> bool:
-    """Check whether this process has no threads but its own and an allocator's, which a fork of it does not miss."""
+    """Check whether this process has no threads that a fork would lose.
+
+    An allocator's thread may be lost.
+    """
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -181,12 +205,12 @@ def _is_alone() -> bool:
             int(task.name) == os.getpid() or (task / "comm").read_text() == _ALLOCATOR
             for task in Path("/proc/self/task").iterdir()
         )
-    except OSError:  # one ended meanwhile
+    except OSError:  # a thread ended during the scan
         return False
 
 
 class _Forked:
-    """A worker that the server forked, with the methods of a `multiprocessing.Process`."""
+    """Worker that the server forked, with the methods of a `multiprocessing.Process`."""
 
     def __init__(self, pid: int, server: _Server) -> None:
         self._pid, self._server = pid, server
@@ -203,14 +227,17 @@ class _Forked:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        """Its number is its own until the server has told its end."""
+        """Signal the worker.
+
+        Its process id is not reused until the server has reported its end.
+        """
         if self.exitcode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
 
 def _serve(control: Connection) -> None:
-    """The server's life: loads, forks and reaps as asked, until the pipe closes or the parent is gone."""
+    """Load, fork and reap workers on request, until the pipe closes or the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -223,16 +250,16 @@ def _serve(control: Connection) -> None:
 
 
 def _answer(control: Connection, stages: dict[int, _Load]) -> object:
-    """Do what the parent asks next, and return the answer.
+    """Process the next request of the parent, and return the answer.
 
     Raises:
-        EOFError: the parent closed its end.
+        EOFError: The parent closed its end.
     """
     try:
         request = control.recv()
     except (EOFError, ConnectionResetError):
         raise
-    except Exception as error:  # of what a stage's modules do when they are imported
+    except Exception as error:  # raised by importing modules of the stage
         return worker.Failure.from_exception(error)
     match request:
         case _Load():
@@ -251,7 +278,7 @@ def _load(stage: _Load) -> worker.Failure | None:
     except Exception as error:
         return worker.Failure.from_exception(error)
     gc.collect()
-    gc.freeze()  # the collector would touch, and so copy, what workers share
+    gc.freeze()  # the collector would touch, and so copy, shared memory
     return None
 
 
@@ -276,7 +303,10 @@ def _fork(control: Connection, stage: _Load) -> int:
 
 
 def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
-    """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds; None if it still runs."""
+    """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds.
+
+    None if it still runs.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         found, status, used = os.wait4(pid, os.WNOHANG)

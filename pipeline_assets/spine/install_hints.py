@@ -11,7 +11,7 @@ _CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missi
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an optional part of the program, by its name in `pyproject.toml`.
+    """Return the command that installs an optional part, by its name in `pyproject.toml`.
 
     No package index has the program: a checkout installs from its own folder, a wheel the packages that the part needs.
     """
@@ -24,13 +24,13 @@ def install_hint(extra: str) -> str:
 
 
 def pip_hint(packages: str) -> str:
-    """Return the command that installs packages into the environment of the program, in their pinned versions."""
+    """Return the command that installs packages in their pinned versions."""
     if _CHECKOUT.is_file():
         return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
     return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"
 
 
 def not_installed(error: ImportError, extra: str) -> UsageError:
-    """What is missing, or can't be loaded, of an optional part of the program, and how to install it."""
+    """Return the error for an optional part that is missing or cannot be loaded."""
     what = f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else f"{error}"
     return UsageError(what, extra, install_hint(extra))

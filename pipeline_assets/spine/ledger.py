@@ -1,4 +1,4 @@
-"""Ledgers: what became of the rows that came in. Rejects are kept aside with file, row and reason."""
+"""Ledgers: row counts by fate. Rejects are stored with file, row and reason."""
 
 import itertools
 from collections import Counter
@@ -17,8 +17,9 @@ _SHOWN = 5
 
 
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
-    """Rows in = rows out + merged + dropped by reason + rejected by reason. Merged are rows that became a part of
-    another row's document, as answers do.
+    """Row counts: in = out + merged + dropped by reason + rejected by reason.
+
+    Merged rows became part of another row's document, such as answers of a question.
     """
 
     rows_in: Count = 0
@@ -29,7 +30,10 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
-        """From counts of receipts: `rows`, `documents`, `merged`, `dropped/<reason>`, `rejected/<reason>`."""
+        """Build a ledger from receipt counts.
+
+        Their keys are `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
+        """
         dropped, rejected = (
             {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
             for fate in (_DROPPED, _REJECTED)
@@ -37,9 +41,9 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return cls(counts.get("rows", 0), counts.get("documents", 0), dropped, rejected, counts.get("merged", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """As a manifest's counts have it; what merged nothing says nothing of it."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told if self.merged else {name: told[name] for name in told if name != "merged"}
+        """Convert to JSON for the counts of a manifest; `merged` is omitted if 0."""
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content if self.merged else {name: content[name] for name in content if name != "merged"}
 
     @property
     def total_dropped(self) -> int:
@@ -54,7 +58,10 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
     def fates(self) -> Iterator[tuple[str, str, int]]:
-        """(fate, reason, rows) of all that didn't come out; what was merged has no reason."""
+        """Yield (fate, reason, rows) of all rows without output.
+
+        Merged rows have an empty reason.
+        """
         if self.merged:
             yield "merged", "", self.merged
         for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
@@ -62,29 +69,29 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
     def __str__(self) -> str:
         joined = f" + {self.merged:,} merged" if self.merged else ""
-        gone = f"{self.total_dropped:,} dropped + {self.total_rejected:,} rejected"
-        return f"{self.rows_in:,} in = {self.out:,} out{joined} + {gone}"
+        unused = f"{self.total_dropped:,} dropped + {self.total_rejected:,} rejected"
+        return f"{self.rows_in:,} in = {self.out:,} out{joined} + {unused}"
 
 
 def dropped_key(reason: str) -> str:
-    """The name that receipts count dropped rows under."""
+    """Return the key of dropped rows in receipt counts."""
     return _DROPPED + reason
 
 
 def rejected_key(reason: str) -> str:
-    """The name that receipts count rejected rows under."""
+    """Return the key of rejected rows in receipt counts."""
     return _REJECTED + reason
 
 
 @dataclass(frozen=True)
 class Reject:
-    """One row that was not used.
+    """Unusable row.
 
     Attributes:
-        file: where it came from, as the manifest's inputs name it.
-        row: its number in that file, from 0.
-        reason: a code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
-        detail: what was seen, cut to a line.
+        file: Its file, as named by the manifest's inputs.
+        row: Row number in that file, from 0.
+        reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
+        detail: Offending content, cut to one line.
     """
 
     file: str
@@ -99,18 +106,18 @@ class Reject:
         return self.describe(f"row {self.row}")
 
     def describe(self, place: str) -> str:
-        """The reject in a line for people, with its place in words."""
+        """Format the reject as one line, with a description of its place."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
 def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
-    """As receipts count them."""
+    """Count rejects by the keys of receipt counts."""
     return Counter(rejected_key(reject.reason) for reject in rejects)
 
 
 _LIMITS = ("0.01", "0.05", "0.1", "0.5")
 RejectFormatter = Callable[[Reject], str]
-"""A reject in a line for people."""
+"""Formats a reject as one line."""
 
 
 def check_rejects(
@@ -120,26 +127,41 @@ def check_rejects(
     first: Iterable[Reject],
     where: object,
     words: RejectFormatter = str,
-    advice: Callable[[Reject | None], str] = lambda first: "look at those rows",
+    advice: Callable[[Reject | None], str] = lambda first: "check those rows",
 ) -> None:
-    """Raises InputError where there are more rejects than the recipe's limit, a decimal string, of all rows of the
-    input, planned or read: with their reasons counted, the first five of them, and advice about the first one.
+    """Check that the share of rejects does not exceed the recipe's limit.
+
+    Args:
+        rejects: Number of rejected rows.
+        rows: Number of input rows, planned or read.
+        max_fraction: Limit as a decimal string.
+        first: Rejects for the message: counted by reason, and the first five shown.
+        where: Place of the error.
+        words: Formats a reject in the message.
+        advice: Return the fix for the first reject.
+
+    Raises:
+        InputError: The share is higher.
     """
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(first)
-        one = next(waiting, None)
-        counted, shown = summarize_reasons(itertools.chain(() if one is None else (one,), waiting), words)
+        first_reject = next(waiting, None)
+        counted, shown = summarize_reasons(
+            itertools.chain(() if first_reject is None else (first_reject,), waiting), words
+        )
         what = (
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above `max_reject_fraction` "
             f"{max_fraction} (the first: {shown})"
         )
         enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
-        fix = f'{advice(one)}, or set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
+        fix = (
+            f'{advice(first_reject)}, or set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
+        )
         raise InputError(what, where, fix)
 
 
 def summarize_reasons(rejects: Iterable[Reject], words: RejectFormatter = str) -> tuple[str, str]:
-    """Their reasons with how often each is there, the most frequent first; and the first five of them."""
+    """Return the reasons with counts, most frequent first, and the first five rejects."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []
     for reject in rejects:

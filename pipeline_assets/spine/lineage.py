@@ -1,10 +1,9 @@
-"""The lineage below a data root: what is sealed there, found by digest, and what each artifact was made from.
+"""Lineage: the graph of all artifacts below a data root.
 
-All manifests are listed in one pass: 10,000 take a second. A listed manifest is held against its seal alone; an
-artifact that is used is opened, and its digest worked out.
+All manifests are listed in one pass; 10,000 take a second. Listing checks only the seal of a manifest. The digest is
+computed when an artifact is opened.
 
-The chain of an artifact is itself, its members, and everything that they were made from, each once, down to files from
-outside.
+The chain of an artifact is the artifact, its members, and all their inputs, each once, up to external files.
 """
 
 import contextlib
@@ -27,26 +26,29 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
 
-# Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
-# systems are named here; `Systems.add` adds those of others.
+# Folders of a data root with artifacts. Lower layers cannot import systems, so the folders of the project's own systems
+# are listed here; `Systems.add` adds those of others.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 COPIES = "manifests"
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_summary(path: Path | str) -> Manifest:
-    """The manifest in a file; one whose seal doesn't hold is held against its digest. Raises FileNotFoundError,
-    NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
+    """Read a manifest file; its digest is computed only if the seal is broken.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: The file does not exist.
+        InputError: The file is not a manifest or was edited.
     """
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.sealed if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 
 def _scan_folders(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
-    """Folders from this one down: what is sealed there or can't be read. An artifact comes before its members, else by
-    name; what else it holds is not looked at.
+    """Yield the artifacts and unreadable manifests in a folder tree.
 
-    Folders are told by their names: to make ten thousand paths takes as long as to read their manifests.
+    An artifact precedes its members; folders are sorted by name, and other content is skipped. Folders are strings,
+    since creating ten thousand Paths takes as long as reading their manifests.
     """
     members: Collection[str] | None = None
     try:
@@ -65,7 +67,7 @@ def _scan_folders(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
 
 
 class Lineage:
-    """What is sealed below a data root, looked for when it is first asked for, and once."""
+    """Artifacts below a data root, scanned once on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -76,35 +78,40 @@ class Lineage:
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
-        """All that is sealed in the areas and can be read, members too, by folder."""
-        return {Path(place): one for place, one in self._found if isinstance(one, Manifest)}
+        """Readable manifests in the areas by folder, members included."""
+        return {Path(place): manifest for place, manifest in self._found if isinstance(manifest, Manifest)}
 
     @cached_property
     def unreadable(self) -> dict[Path, InputError]:
-        """What is wrong with the other manifests, by folder."""
+        """Errors of the other manifests by folder."""
         return {Path(place): error for place, error in self._found if isinstance(error, InputError)}
 
     @cached_property
     def _places(self) -> Mapping[str, list[tuple[str, str]]]:
-        """Folder and name of what is sealed, by digest."""
+        """Folder and name of the sealed artifacts by digest."""
         places: dict[str, list[tuple[str, str]]] = {}
-        for place, one in self._found:
-            if isinstance(one, Manifest):
-                places.setdefault(one.digest, []).append((place, one.name))
+        for place, manifest in self._found:
+            if isinstance(manifest, Manifest):
+                places.setdefault(manifest.digest, []).append((place, manifest.name))
         return places
 
     def __contains__(self, digest: str) -> bool:
-        """Whether an artifact with a digest is sealed there."""
+        """Check whether an artifact with this digest is sealed."""
         return digest in self._places
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
+        """Return the folder of the artifact with this digest; None if missing.
+
+        If several have the digest, the one with this name is preferred to the first.
+        """
         places = self._places.get(digest)
-        return None if places is None else Path(next((one for one in places if one[1] == name), places[0])[0])
+        return None if places is None else Path(next((entry for entry in places if entry[1] == name), places[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
-        """The sealed artifact with this digest, wherever below the data root it lies; where several have it, the one of
-        this name. Raises InputError: there is none, or one of its files is missing or of another size.
+        """Open the artifact with this digest; if several have it, the one with this name.
+
+        Raises:
+            InputError: No artifact has the digest, or one of its files is missing or has another size.
         """
         place = self.folder_for(digest, name)
         if place is not None:
@@ -114,24 +121,30 @@ class Lineage:
 
     @property
     def unreadable_note(self) -> str:
-        """What to add where an artifact is missed: manifests that can't be read, of which one may be its own."""
+        """Note about unreadable manifests, for errors about missing artifacts.
+
+        One of them may be the missing one.
+        """
         wrong = list(self.unreadable.values())
-        return f" ({len(wrong)} can't be read, the first is {wrong[0].where})" if wrong else ""
+        return f" ({len(wrong)} cannot be read, the first is {wrong[0].where})" if wrong else ""
 
     def downstream(self, digest: str) -> list[tuple[Path, Manifest]]:
-        """Artifacts that were made from the one with a digest, by folder."""
+        """Return the artifacts with this digest among their inputs, by folder."""
         return [(folder, self.sealed[folder]) for folder in self._downstream.get(digest, ())]
 
     @cached_property
     def _downstream(self) -> Mapping[str, list[Path]]:
-        made_of: dict[str, list[Path]] = {}
-        for folder, one in self.sealed.items():
-            for digest in dict.fromkeys(entry["digest"] for entry in one.identity.upstream):
-                made_of.setdefault(digest, []).append(folder)
-        return made_of
+        downstream: dict[str, list[Path]] = {}
+        for folder, manifest in self.sealed.items():
+            for digest in dict.fromkeys(entry["digest"] for entry in manifest.identity.upstream):
+                downstream.setdefault(digest, []).append(folder)
+        return downstream
 
     def find(self, digest: str) -> Artifact | None:
-        """The artifact with a digest, its files not looked at; None of none, or of one whose manifest was edited."""
+        """Return the artifact with this digest without checking its files.
+
+        None if missing or damaged.
+        """
         place = self.folder_for(digest)
         try:
             manifest = read_manifest(place) if place is not None else None
@@ -141,13 +154,16 @@ class Lineage:
         return None if place is None or manifest is None or manifest.digest != digest else Artifact(place, manifest)
 
     def exported_copy(self, digest: str) -> Manifest | None:
-        """The manifest with a digest among the copies that builds keep for git; None of none."""
+        """Return the manifest with this digest from the copies that builds keep for git.
+
+        None if missing.
+        """
         path = self._copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
     @cached_property
     def _copies(self) -> Mapping[str, Path]:
-        """Copies of manifests by digest; one that can't be read is left out."""
+        """Paths of the readable copies of manifests by digest."""
         copies = {}
         for path in sorted((self.root / COPIES).glob("*.json")):
             with contextlib.suppress(InputError):
@@ -156,7 +172,7 @@ class Lineage:
 
 
 def _folders_in(folder: str) -> list[str]:
-    """Names of folders, sorted; none of one that is gone."""
+    """Return the names of subfolders, sorted; empty if the folder does not exist."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -165,8 +181,11 @@ def _folders_in(folder: str) -> list[str]:
 
 
 def find_data_root(folder: Path) -> Path | None:
-    """The data root that an artifact's folder lies in, as far as possible as it was typed: the one above the nearest
-    area; None if it is below none.
+    """Return the data root of an artifact's folder, the one above the nearest area.
+
+    None if below no area.
+
+    The path is kept as typed if possible.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     return next((parent.parent for parent in parents if parent.name in AREAS), None)
@@ -174,8 +193,12 @@ def find_data_root(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a manifest contradicts: the file or folder, and the digest of the artifact whose manifest does;
-    empty for a manifest that can't be read.
+    """Problem found in a chain.
+
+    Attributes:
+        where: File or folder.
+        what: Description of the problem.
+        artifact: Digest of the artifact whose manifest contradicts it; empty for a manifest that cannot be read.
     """
 
     where: Path
@@ -185,17 +208,17 @@ class Finding:
 
 @dataclass
 class Chain:
-    """What there is to verify.
+    """Artifacts and external inputs to verify.
 
     Attributes:
-        lineage: where upstream artifacts were looked for; None where none were.
-        artifacts: the one asked for, then members and upstream, breadth first, each digest once. Their files are not
-            looked at yet.
+        lineage: Lineage for upstream artifacts; None to ignore them.
+        artifacts: The requested one, then members and upstream, breadth first, each digest once. Their files are not
+            checked yet.
         external_inputs: Input files outside the data root, as manifests list them: {name, digest, bytes, …}. Keys are
             digests of the artifacts built from them.
-        broken: members that are not there, or that another artifact is in the place of; where something is missing,
-            manifests below the root that can't be read.
-        missing: upstream artifacts that are not there.
+        broken: Members that are missing or replaced by another artifact; also, if an artifact is missing, the manifests
+            below the root that cannot be read.
+        missing: Upstream artifacts that were not found.
     """
 
     lineage: Lineage | None
@@ -206,9 +229,13 @@ class Chain:
 
 
 def collect_chain(folder: Path, root: Path | None) -> Chain:
-    """The chain of the artifact in a folder. Upstream artifacts are found by their digests below a data root; without
-    one, the chain is the artifact and its members. Raises InputError: nothing is sealed in the folder, or its manifest
-    was edited.
+    """Collect the chain of the artifact in a folder.
+
+    Upstream artifacts are found by digest below `root`; without one, the chain is the artifact and its members.
+
+    Raises:
+        UsageError: Nothing is sealed in the folder.
+        InputError: Its manifest is damaged or was edited.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)
@@ -217,24 +244,24 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
     while waiting:
         artifact = waiting.pop(0)
         chain.artifacts.append(artifact)
-        here = {member.manifest.digest: member for member in _members(artifact, chain)}
+        inputs = {member.manifest.digest: member for member in _members(artifact, chain)}
         for entry in artifact.manifest.identity.inputs:
             if lineage is None or "member" in entry:
                 continue
             if "bytes" in entry:
                 chain.external_inputs.setdefault(artifact.manifest.digest, []).append(entry)
-            elif entry["digest"] not in seen | here.keys():
+            elif entry["digest"] not in seen | inputs.keys():
                 found = lineage.find(entry["digest"])
                 if found is not None:
-                    here[entry["digest"]] = found
+                    inputs[entry["digest"]] = found
                 else:
                     seen.add(entry["digest"])
-                    made_from = f"made from {entry['name']} {entry['digest']}"
-                    what = f"{made_from}, which is not below {', '.join(AREAS)} of {root}"
+                    upstream = f"{entry['name']} {entry['digest']}"
+                    what = f"input {upstream} not found below {', '.join(AREAS)} of {root}"
                     chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
-        waiting += [found for digest, found in here.items() if digest not in seen]
-        seen |= here.keys()
-    if chain.missing and lineage is not None:  # one of the unreadable may be what is missing
+        waiting += [found for digest, found in inputs.items() if digest not in seen]
+        seen |= inputs.keys()
+    if chain.missing and lineage is not None:  # one of the unreadable manifests may be the missing one
         known = {finding.where.absolute() for finding in chain.broken}
         wrong = [Finding(Path(error.where), error.what, "") for error in lineage.unreadable.values()]
         chain.broken += [finding for finding in wrong if finding.where.absolute() not in known]

@@ -1,11 +1,11 @@
-"""One builder per artifact: a lock that the operating system drops with its process, and a number that only rises.
+"""Locks: one builder per artifact.
 
-flock(2) ends with the process that holds it, however that dies, so a dead owner's lock is free. The number (a fencing
-token, Kleppmann 2016) tells a builder that lost the lock, through a deleted lock file or a file system without locks,
-from the one that has it: it can't seal.
+The operating system drops an flock(2) when its process ends in any way, so the lock of a dead owner is free. Each
+builder also gets a higher fencing number (Kleppmann 2016). A builder that lost its lock, because the lock file was
+deleted or the file system has no locks, has a lower number and cannot seal.
 
-Who may open a file may lock it, if only to read. So a lock file is its owner's alone, or that of the group which
-shares the folder: who may only read a data root can't stop a build.
+Anyone who can open a file can lock it, even if only for reading. So a lock file is accessible only to its owner, or to
+the group that shares the folder: users who can only read a data root cannot block a build.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
-from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.temporary_names import is_dead_process
 
 _LAST_BREATH_S, _UNNAMED_S = 2.0, 0.3
@@ -38,8 +38,11 @@ _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, 
 
 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
-    """The process that holds the lock on an artifact, as its lock file says; one with an odd value counts as empty.
-    Since when is in seconds since 1970.
+    """Process that holds the lock on an artifact, according to its lock file.
+
+    Empty if the file has an invalid value.
+
+    `since_s` is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -61,14 +64,21 @@ class BuilderBusy(TransientError):
 
 @dataclass(eq=False)
 class Lock:
-    """Held: no other process builds `target`. `fence` is this builder's number."""
+    """Lock that this process holds on building `target`.
+
+    `fence` is its fencing number.
+    """
 
     path: Path
     fence: int
     _descriptor: int
 
     def check(self) -> None:
-        """Raises RetryableError: the lock file was replaced, or has a higher number: another builder may be at work."""
+        """Check that this builder still has the lock.
+
+        Raises:
+            RetryableError: The lock file was replaced or has a higher number, so another builder may be running.
+        """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
             if is_in_place and _read(self._descriptor).fence <= self.fence:
@@ -76,14 +86,14 @@ class Lock:
         raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
 
-_held_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+_own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """A forked worker must not keep its dead parent's lock."""
-    for lock in _held_locks:
+    """Close locks in a forked worker, which must not keep its dead parent's lock."""
+    for lock in _own_locks:
         os.close(lock._descriptor)
-    _held_locks.clear()
+    _own_locks.clear()
 
 
 os.register_at_fork(after_in_child=_drop_in_child)
@@ -91,31 +101,39 @@ os.register_at_fork(after_in_child=_drop_in_child)
 
 @contextlib.contextmanager
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
-    """Holds the lock on building `target`, a folder that need not exist. Its fence is above all former ones, those in
-    the lock file, which may have been deleted, and those seen outside of it. Raises BuilderBusy: another builder holds
-    it (says which process, where, since when); RetryableError: what lies there is no lock file, or another user's;
-    UsageError: no file can be made where it lies.
+    """Lock the building of `target`, with a new highest fencing number.
+
+    Args:
+        target: Folder of the artifact; it need not exist.
+        fence_above: Highest fencing number seen elsewhere, in case the lock file was deleted.
+
+    Raises:
+        BuilderBusy: Another builder has the lock; the message has its process, host and age.
+        RetryableError: The path is not a lock file, or it belongs to another user.
+        UsageError: No file can be created there.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
     descriptor = _flocked(path, target)
     fence = max(_read(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
-    _held_locks.add(lock)
+    _own_locks.add(lock)
     try:
         owner = {"fence": fence, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         _write(descriptor, path, owner)
         yield lock
     finally:
-        _held_locks.discard(lock)
+        _own_locks.discard(lock)
         os.close(descriptor)
 
 
 def lock_owner(target: Path) -> Builder | None:
-    """Who is building `target`; None if nobody holds its lock, or what lies there is no lock.
+    """Return the process that builds `target`.
 
-    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so. Who
-    may not open it can't tell whether anybody holds it: somebody unknown, then.
+    None if the lock is free or is not a file.
+
+    A shared lock is tried and released immediately, so a builder that starts in that moment is refused. Without
+    permission to open the file, the owner is unknown: an empty `Builder`.
     """
     try:
         descriptor = os.open(_lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
@@ -143,10 +161,10 @@ def _lock_path(target: Path) -> Path:
 
 
 def _flocked(path: Path, target: Path) -> int:
-    """A descriptor of the lock file, locked; opened again if the file was replaced meanwhile.
+    """Return a locked descriptor of the lock file; reopen the file if it was replaced.
 
-    A killed builder's lock is held for a moment longer by a child that it was just about to start: that is waited for.
-    So is the name of a builder that has the lock and didn't write it yet.
+    A child that a killed builder was just starting keeps its lock for a moment: wait for that. Wait also for a builder
+    that has the lock and has not written its name yet.
     """
     began = time.monotonic()
     while True:
@@ -167,8 +185,11 @@ def _flocked(path: Path, target: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the lock file, which is made where nothing lies. Raises RetryableError: it is another user's, or
-    no plain file of one name, so that a line in it would change something else.
+    """Open the lock file, and create it if missing.
+
+    Raises:
+        RetryableError: The file belongs to another user, or is not a plain file with one name, so that writing to it
+            would change another file.
     """
     durable.step("create", path)
     try:
@@ -178,15 +199,15 @@ def _opened(path: Path) -> int:
         if not os.path.lexists(path):
             raise
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
-        raise RetryableError("this lock is another user's", path, fix) from None
+        raise RetryableError("the lock file belongs to another user", path, fix) from None
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        raise _no_lock(path) from None
+        raise _not_a_lock_file(path) from None
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise _no_lock(path)
+            raise _not_a_lock_file(path)
         mode = 0o660 if durable.is_shared(path.parent) else 0o600
         if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
             durable.step("chmod", path)
@@ -197,13 +218,13 @@ def _opened(path: Path) -> int:
     return descriptor
 
 
-def _no_lock(path: Path) -> RetryableError:
-    what = "no lock can be held here: this is a link, a folder or a device, not a file of its own"
+def _not_a_lock_file(path: Path) -> RetryableError:
+    what = "expected a lock file with one name, got a link, a folder or a device"
     return RetryableError(what, path, "delete it, then run the same command")
 
 
 def is_dead(owner: Builder) -> bool:
-    """Whether it ran on this machine and its process is gone."""
+    """Check whether a builder ran on this machine and its process has ended."""
     if owner.pid is None or owner.host != socket.gethostname():
         return False
     return is_dead_process(owner.pid)
@@ -223,7 +244,10 @@ def _read(descriptor: int) -> Builder:
 
 
 def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
-    """In one write, padded over what was there: a reader sees the old line or the new one."""
+    """Write the owner in one call, padded over the old content.
+
+    A reader sees either the old line or the new one.
+    """
     durable.step("write", path)
     with durable.naming_file(path):
         os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)

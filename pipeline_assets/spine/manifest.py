@@ -1,8 +1,8 @@
-"""The manifest: one schema for every artifact. Its identity has a digest; storage and provenance have none.
+"""Manifests: the schema that all artifacts share.
 
-`identity` is what the content depends on, and the content; its canonical JSON names the artifact for the world.
-`storage` lists every file as stored, so that damage is found. `provenance` is true and useful, and changes nothing.
-`seal` is the sha256 of the file without it: a changed byte of the manifest itself shows, wherever it is.
+`identity` is the content and everything that it depends on; the digest of its canonical JSON names the artifact.
+`storage` lists every file as stored, so that damage is detected. `provenance` has facts about the build. The digest
+covers neither of them. `seal` is the sha256 of the file without the seal, so that any changed byte is detected.
 """
 
 import functools
@@ -17,31 +17,34 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.ledger import Count, Ledger
 from pipeline_assets.spine.manifest_schema import KindParts
+from pipeline_assets.spine.metadata_file import MetadataFile
 
 _ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null"
 
 
 def canonical_json(value: object) -> bytes:
-    """UTF-8 JSON with keys sorted by code point and no spaces: one value, one byte string, on every machine.
+    """Serialize a value as canonical JSON, the same on every machine.
 
-    Floats are refused, not rounded: a fraction belongs in a decimal string, which says exactly what was meant. Raises
-    TypeError: a float, bytes, a key that is not text, or any other type; UnicodeEncodeError: text with a lone
-    surrogate, which UTF-8 can't hold.
+    It is UTF-8 with keys sorted by code point and no spaces. Floats are refused instead of rounded: write a fraction as
+    a decimal string, which is exact.
+
+    Raises:
+        TypeError: The value contains a float, bytes, a key that is not text, or another type.
+        UnicodeEncodeError: A text has a lone surrogate, which UTF-8 cannot encode.
     """
-    _refuse_others(value)
+    _check_types(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8")
 
 
 def canonical_sha256(value: object) -> str:
-    """Hex sha256 of the canonical JSON of a value."""
+    """Return the hex sha256 of the canonical JSON of a value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def _refuse_others(value: object) -> None:
+def _check_types(value: object) -> None:
     match value:
         case None | bool() | int() | str():
             return
@@ -49,10 +52,10 @@ def _refuse_others(value: object) -> None:
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise TypeError(f"{_ALLOWED}; got the key {key!r}")
-                _refuse_others(item)
+                _check_types(item)
         case list() | tuple():
             for item in value:
-                _refuse_others(item)
+                _check_types(item)
         case _:
             raise TypeError(f"{_ALLOWED}; got {type(value).__name__} {value!r}")
 
@@ -61,15 +64,18 @@ SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
 _SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
 _NOT_RAW = (".zst", ".parquet")
-_EDITED = "the manifest was edited: restore it, or run its recipe with --replace"
+_EDITED = "the manifest was edited; restore it, or run its recipe with --replace"
 Json = Mapping[str, Any]
-LabelsOf = Callable[[str], Collection[str]]
+LabelNames = Callable[[str], Collection[str]]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
 
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Which rule made an output. The version rises when the content made from the same input changes."""
+    """Name and version of a stage.
+
+    The version rises when the output for the same input changes.
+    """
 
     name: str
     version: int
@@ -80,7 +86,10 @@ class StageVersion:
 
 @dataclass(frozen=True)
 class FileContent:
-    """What a file says: `content_sha256` survives another compressor or Parquet writer; `rows` are its records."""
+    """Content of a file: records, and a hash of them.
+
+    The hash does not depend on the compressor or the Parquet writer.
+    """
 
     path: _Path
     rows: Count
@@ -88,13 +97,13 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """Whether the file says what it holds as it is stored: the hash of its bytes is that of its content."""
+        """True if the file is stored uncompressed: the hash of its bytes is its content hash."""
         return not self.path.endswith(_NOT_RAW)
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file as it lies on disk, path relative to the artifact."""
+    """File as stored, with its path relative to the artifact."""
 
     path: _Path
     bytes: Count
@@ -103,14 +112,14 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Identity:
-    """What the content depends on, and the content.
+    """Content of an artifact, and everything that it depends on.
 
     Attributes:
-        inputs: upstream artifacts {name, digest} or hub files {name, digest, repo, commit, path, …}, in order.
-        tokenizer: {family, sha256}, or None where no text becomes tokens.
-        decisions: what the build settled by looking (english_filter_applied, split rule, …).
-        counts: documents, tokens, dropped per reason: in = out + drops.
-        files: the content, labels left out.
+        inputs: Upstream artifacts {name, digest} or hub files {name, digest, repo, commit, path, …}, in order.
+        tokenizer: {family, sha256}; None if no text is tokenized.
+        decisions: Facts that the build found out, such as english_filter_applied or the split rule.
+        counts: Documents, tokens, dropped per reason: in = out + drops.
+        files: The content, without labels.
     """
 
     stage: StageVersion
@@ -123,12 +132,16 @@ class Identity:
 
     @property
     def ledger(self) -> Ledger:
-        """Of the rows that came in. Raises InputError: its kind has none."""
+        """Ledger of the input rows.
+
+        Raises:
+            InputError: The kind has no ledger.
+        """
         return msgspec.convert(self.counts["ledger"], Ledger)
 
     @property
     def upstream(self) -> list[Json]:
-        """Inputs that are artifacts, in order: files alone have a size."""
+        """Inputs that are artifacts, in order; only files have a size."""
         return [entry for entry in self.inputs if "bytes" not in entry]
 
     def to_json(self) -> dict[str, Any]:
@@ -150,7 +163,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One sealed artifact, described."""
+    """Description of one sealed artifact."""
 
     kind: str
     name: str
@@ -162,26 +175,27 @@ class Manifest:
     def digest(self) -> str:
         return self.identity.digest
 
-    def storage_errors(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
-        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names. Files beside
-        the content are labels, whose names `label_names` tells for a kind; None where nobody can tell.
+    def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
+        """Yield contradictions between `storage` and the content, which a digest covers.
+
+        Files in addition to the content must be labels of the kind, listed by `label_names`; None skips that check.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
         if len(stored) < len(self.storage) or len(content) < len(self.identity.files):
-            yield "it lists a file twice"
+            yield "a file is listed twice"
         for path in sorted(content.keys() - stored.keys()):
-            yield f"its storage lacks {path}, which is content"
-        if labels_of is not None and (others := stored.keys() - content.keys()):
-            for path in sorted(others - set(labels_of(self.kind))):
-                yield f"its storage lists {path}, which is neither content nor a label of {self.kind}"
+            yield f"the storage lacks {path}, which is content"
+        if label_names is not None and (extra := stored.keys() - content.keys()):
+            for path in sorted(extra - set(label_names(self.kind))):
+                yield f"the storage lists {path}, which is neither content nor a label of {self.kind}"
         for path in sorted(content.keys() & stored.keys()):
             if content[path].is_raw and content[path].content_sha256 != stored[path].sha256:
-                has, asked = stored[path].sha256, content[path].content_sha256
-                yield f"{path} is stored with sha256 {has}, and its content has {asked}"
+                actual, expected = stored[path].sha256, content[path].content_sha256
+                yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """The manifest file: indented for people, keys sorted."""
+        """Serialize the manifest file, with sorted keys and indented for people."""
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -191,31 +205,37 @@ class Manifest:
             "storage": [vars(file) for file in self.storage],
             "provenance": self.provenance,
         }
-        canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises where they can't be hashed
+        canonical_json(
+            {key: value[key] for key in ("kind", "name", "storage")}
+        )  # raises for types that are not canonical
         return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """The manifest that `to_bytes` wrote. Raises InputError: not a manifest, its digest is not that of its
-        identity, or it names a file outside its folder.
+        """Parse a manifest file and check its digest.
+
+        Raises:
+            InputError: The bytes are not a manifest, the digest does not match, or a path leads out of the folder.
         """
         written, manifest = _read(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
-            raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
+            raise InputError(f"not a valid manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
             raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
-        outside = next((name for name in names if not is_inside(name)), None)
-        if outside is not None:
-            raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
+        escaping = next((name for name in names if not is_inside(name)), None)
+        if escaping is not None:
+            raise InputError(f"the path {escaping!r} leads out of the folder", where, _EDITED)
         return manifest
 
     @classmethod
     def sealed(cls, data: bytes, where: Path) -> "Manifest":
-        """The manifest in bytes whose seal holds: its digest is as they say, and not worked out. Raises InputError: not
-        a manifest.
+        """Parse a manifest file whose seal is intact, without computing its digest.
+
+        Raises:
+            InputError: The bytes are not a manifest.
         """
         written, manifest = _read(data, where)
         vars(manifest.identity)["digest"] = written.digest
@@ -223,14 +243,17 @@ class Manifest:
 
 
 def total(count: object) -> int | None:
-    """A count, or the sum of a count by parts; None where the value is neither."""
+    """Return a count, or the sum of a count by parts; None for any other value."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None
 
 
 def is_seal_intact(data: bytes) -> bool:
-    """Whether the bytes of a manifest file are those that were sealed: its seal is the sha256 of all other lines."""
+    """Check whether a manifest file has the bytes that were sealed.
+
+    The seal is the sha256 of all other lines.
+    """
     found = _SEAL.search(data)
     if found is None:
         return False
@@ -238,7 +261,7 @@ def is_seal_intact(data: bytes) -> bool:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name, as manifests write them, stays below the folder that it is joined to."""
+    """Check whether a name in a manifest stays inside the folder that it is joined to."""
     path = PurePosixPath(name)
     return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
 
@@ -248,24 +271,27 @@ def _written(value: Json) -> bytes:
 
 
 class _KindPart(dict[str, Any]):
-    """What a manifest tells in a part that each kind fills by itself: what isn't there is no fault of its reader's."""
+    """Part of a manifest that each kind fills by itself.
+
+    A missing key is an InputError, not a bug of the reader.
+    """
 
     where: Path
 
     @classmethod
     def from_json(cls, part: Json, where: Path) -> "_KindPart":
-        told = cls(
+        content = cls(
             (key, cls.from_json(value, where) if isinstance(value, dict) else value) for key, value in part.items()
         )
-        told.where = where
-        return told
+        content.where = where
+        return content
 
     def __missing__(self, key: str) -> Any:
-        raise InputError(f"the manifest says nothing of `{key}`, which its kind does", self.where, MANIFEST_FILE.fix)
+        raise InputError(f"the manifest lacks `{key}`, which its kind requires", self.where, MANIFEST_FILE.fix)
 
 
 class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
-    """As `Identity.to_json` has it."""
+    """Identity as written by `Identity.to_json`."""
 
     stage: StageVersion
     recipe: dict[str, Any]
@@ -278,7 +304,7 @@ class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _WrittenManifest(msgspec.Struct):
-    """The file, its parts of the shapes that readers rely on; its digest is as it claims."""
+    """Manifest file with parts of the expected shapes; its digest is not yet checked."""
 
     schema: str
     identity: _StoredIdentity
@@ -291,16 +317,22 @@ class _WrittenManifest(msgspec.Struct):
 
 MANIFEST_FILE = MetadataFile(
     "manifest", 256 << 20, "rebuild the artifact", _WrittenManifest
-)  # one of a million files has 200 MB
+)  # a manifest of a million files has 200 MB
 
 
 def _read(data: bytes, where: Path) -> tuple[_WrittenManifest, Manifest]:
-    """The file and the manifest that it says. Raises InputError: the bytes are no manifest of this schema."""
+    """Parse a manifest file.
+
+    Raises:
+        InputError: The bytes are not a manifest of this schema.
+    """
     written = MANIFEST_FILE.parse(data, where)
     if written.schema != SCHEMA:
         raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
-    said = msgspec.structs.asdict(written.identity)
-    del said["recipe_sha256"]
-    MANIFEST_FILE.convert_part(said | {"provenance": written.provenance}, KindParts, where)
-    told = {part: _KindPart.from_json(said[part], where) for part in ("decisions", "counts")}
-    return written, Manifest(written.kind, written.name, Identity(**said | told), written.storage, written.provenance)
+    identity = msgspec.structs.asdict(written.identity)
+    del identity["recipe_sha256"]
+    MANIFEST_FILE.convert_part(identity | {"provenance": written.provenance}, KindParts, where)
+    kind_parts = {part: _KindPart.from_json(identity[part], where) for part in ("decisions", "counts")}
+    return written, Manifest(
+        written.kind, written.name, Identity(**identity | kind_parts), written.storage, written.provenance
+    )

@@ -1,4 +1,4 @@
-"""Shapes that readers rely on in the parts of a manifest which each kind fills by itself."""
+"""Shapes of the manifest parts that each kind fills by itself."""
 
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
@@ -12,7 +12,7 @@ _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z
 
 
 class _RowGroup(TypedDict):
-    """Rows of a Parquet file, which lie together in it."""
+    """Consecutive rows of a Parquet file."""
 
     number: Count
     first_row: Count
@@ -22,7 +22,7 @@ class _RowGroup(TypedDict):
 
 
 class _Input(TypedDict):
-    """Fields that every reader may ask of an input, artifact or file."""
+    """Fields of an input, artifact or file, that every reader may use."""
 
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
@@ -32,7 +32,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have, a number each or one for each part."""
+    """Counts that many kinds have, either a number or one per part."""
 
     documents: _CountOrParts
     tokens: _CountOrParts
@@ -41,7 +41,10 @@ class _Counts(TypedDict, total=False):
 
 
 class _Provenance(TypedDict, total=False):
-    """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
+    """Fields of a provenance that readers use.
+
+    All are optional, since no digest covers them.
+    """
 
     builder: Count
     host: str
@@ -60,7 +63,7 @@ class _Provenance(TypedDict, total=False):
 
 
 class KindParts(TypedDict):
-    """Parts that are kept as they were written, by the shapes that readers rely on."""
+    """Parts that are stored as written, with the shapes that readers rely on."""
 
     inputs: list[_Input]
     counts: _Counts

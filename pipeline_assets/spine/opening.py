@@ -1,4 +1,4 @@
-"""Building folders opened, or sealed where they lie, once what a crash left beside their target is settled."""
+"""Opening of staging directories, with recovery from crashes of earlier builds."""
 
 import contextlib
 import json
@@ -9,9 +9,9 @@ from typing import Any
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.adoption import named_by_receipts
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest
+from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.staging import (
     BUILDER,
     PLAN,
@@ -32,18 +32,22 @@ _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run 
 
 @contextlib.contextmanager
 def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
-    """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
-    folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
-    that was never sealed lies there.
+    """Lock a target, recover it after a crash, and open its staging directory.
+
+    Shards of an interrupted build with an equal plan are adopted; a directory with another plan is removed.
+
+    Raises:
+        BuilderBusy: Another process builds the same target.
+        RetryableError: The target exists and was never sealed.
     """
     with locked(target, _highest_number(target)) as lock:
         _recover_locked(target)
-        was_begun = bool(staging_folders(target))
+        has_partial_work = bool(staging_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
-            yield StagingDir(folder, target, lock, was_begun)
+            yield StagingDir(folder, target, lock, has_partial_work)
         except Exception:
-            lock.check()  # what fails in a folder that another builder took over fails for that
+            lock.check()  # a lost lock explains failures in a folder that another builder took over
             raise
 
 
@@ -55,9 +59,10 @@ def seal_in_place(
     provenance: Mapping[str, Any],
     is_sealed: Callable[[], bool] = lambda: False,
 ) -> artifact.Artifact:
-    """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
-    all that is written. `matches_recipe` is called under the lock: another builder may
-    have sealed it first, and its artifact may already be in use.
+    """Seal an artifact by writing only its manifest.
+
+    Its content is members below `target`, or external files. `is_sealed` is called under the lock: another builder may
+    have sealed the artifact, which may be in use.
     """
     durable.make_folder(target)
     with locked(target, _highest_number(target)) as lock:
@@ -71,9 +76,11 @@ def seal_in_place(
 
 
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
-    """The newest building folder of an equal plan under this builder's number, swept; else an empty one.
+    """Rename the newest staging directory with an equal plan to this builder's number.
 
-    The rename is what fences off an earlier builder that still runs: its paths are gone.
+    Create an empty one if none.
+
+    The rename fences off an earlier builder that still runs: its paths no longer exist.
     """
     folder = leftover_path(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
@@ -91,14 +98,17 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
 
 def recover(target: Path) -> None:
-    """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
+    """Finish or undo an interrupted seal, unless a live builder holds the lock."""
     if numbered(target, "old") or any(_is_past_building(folder) for folder in staging_folders(target)):
         with contextlib.suppress(InputError), locked(target, _highest_number(target)):
             _recover_locked(target)
 
 
 def _highest_number(target: Path) -> int:
-    """The highest fence that left a trace beside a target; 0 if none did."""
+    """Return the highest fencing number in leftovers of a target and in its manifest.
+
+    It is 0 if none exists.
+    """
     sealed = artifact.try_read_manifest(target)
     return max(
         [*map(staging_number, sibling_folder(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)]
@@ -106,16 +116,19 @@ def _highest_number(target: Path) -> int:
 
 
 def _is_past_building(folder: Path) -> bool:
-    """Whether a building folder is being put in place, or being removed: no shard of it can be adopted."""
+    """Check whether a staging directory is being moved into place or removed.
+
+    No shard of it can be adopted.
+    """
     return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
 
 
 def _recover_locked(target: Path) -> None:
-    """Recover like `recover`, in a builder that has the lock.
+    """Finish or undo an interrupted seal; the caller has the lock.
 
     Raises:
-        RetryableError: the target exists and was never sealed.
-        InputError: a manifest cannot be read or was edited.
+        RetryableError: The target exists and was never sealed.
+        InputError: A manifest is damaged or was edited.
     """
     _raise_if_not_sealed(target)
     for folder in filter(_is_past_building, staging_folders(target)):
@@ -136,5 +149,5 @@ def _raise_if_not_sealed(target: Path) -> None:
     """Raise RetryableError if a seal would remove something that was never sealed."""
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        what = "something is here that is no sealed artifact"
+        what = "the path exists and is not a sealed artifact"
         raise RetryableError(what, target, "move it away, then run the same command")

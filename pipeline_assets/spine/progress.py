@@ -1,4 +1,4 @@
-"""Progress of work by the clock: a log line every few seconds with rate and time left, or a bar on a terminal."""
+"""Progress reports: a log line every N seconds with rate and time left, or a bar."""
 
 import logging
 import sys
@@ -14,14 +14,14 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
-    """Counts what is done of a known whole and says so by the clock, never by the row.
+    """Counter of finished work that reports every N seconds, not per row.
 
     Args:
-        title: what is being done.
-        total: the whole, in `unit`.
-        unit: what is counted: `shards`, `files`; `bytes` are shown as MB.
-        every_s: seconds between log lines.
-        quiet_s: seconds at the start in which nothing is said, and nothing at all of what is done by then.
+        title: Name of the work.
+        total: Total work in `unit`.
+        unit: Counted unit: `shards`, `files`; `bytes` are shown as MB.
+        every_s: Seconds between log lines.
+        quiet_s: Seconds at the start without a report; work finished by then is never reported.
     """
 
     def __init__(self, title: str, total: int, unit: str, every_s: float, quiet_s: float = 0.0) -> None:
@@ -33,13 +33,13 @@ class Progress:
         self._bar: Bar | None = None
 
     def add_finished(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """`done` units that took no time now, with what they counted: no part of a rate."""
+        """Add units that were finished earlier, with their counts, excluded from rates."""
         self._done_before += done
         self._counts_before.update(counts)
         self.add(done, counts)
 
     def add(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """`done` more units, with what they counted: `documents`, `tokens`, `bytes`."""
+        """Add finished units with their counts: `documents`, `tokens`, `bytes`."""
         self._done += done
         self._counts.update(counts)
         now, is_over = time.monotonic(), self._done >= self._total
@@ -54,11 +54,14 @@ class Progress:
             logger.info(self.line())
 
     def line(self) -> str:
-        """What is done, its counts, their rates and the time left."""
+        """Format the finished work, its counts, their rates and the time left."""
         return f"{self._title}: {self._words()}"
 
     def _words(self) -> str:
-        """Done of total, counts, their rates and the time left; no rate of what nothing was worked on."""
+        """Format done of total, counts, rates and time left.
+
+        No rate for work finished earlier.
+        """
         seconds = max(time.monotonic() - self._started, 1e-9)
         done_now = self._done - self._done_before
         parts = [f"{self._done}/{self._total} {self._unit}"]

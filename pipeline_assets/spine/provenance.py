@@ -1,4 +1,4 @@
-"""Provenance of an artifact: when, where and with what it was built. True, useful, and no part of any digest."""
+"""Provenance of an artifact: facts about its build that no digest covers."""
 
 import datetime
 import functools
@@ -21,15 +21,17 @@ _PROJECT = Path(__file__).parents[2]
 
 
 class Stopwatch:
-    """Started at the beginning of a build; tells its provenance at the end. The command is what was typed, and an id
-    that all builds of that process share; None in a process of the UI.
+    """Timer of a build, which returns the provenance at its end.
+
+    Attributes:
+        command: Command as typed, and an id that all builds of this process share; None in a process of the UI.
     """
 
     command: ClassVar[Mapping[str, str] | None] = None
 
     @classmethod
     def name_command(cls, typed: str) -> None:
-        """Says what this process was started for."""
+        """Set the command that this process runs."""
         process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
         cls.command = {"typed": typed, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
 
@@ -39,7 +41,10 @@ class Stopwatch:
         self._used = cpu_seconds()
 
     def provenance(self, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Times, host, versions and run settings. Settings hold no secret: tokens are never among them."""
+        """Return times, host, versions and run settings.
+
+        Settings never contain tokens or other secrets.
+        """
         return {
             "started_at_utc": self._started_at.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self._started, 3),
@@ -56,40 +61,47 @@ class Stopwatch:
 
 @functools.cache
 def library_versions() -> Mapping[str, str | None]:
-    """Versions of the libraries that could have a part in the bytes; None for one that is not installed."""
+    """Return the versions of libraries that could affect the bytes.
+
+    None if not installed.
+    """
     found = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
-    return {name: None if one is None else one.version for name, one in found.items()}
+    return {name: None if package is None else package.version for name, package in found.items()}
 
 
 def versions() -> dict[str, str | None]:
-    """What could have a part in the bytes: the program's commit, Python, the platform, libraries."""
+    """Return the versions of the program, Python, the platform and libraries.
+
+    These could affect the bytes.
+    """
     return package_versions(Stopwatch().provenance({}))
 
 
 def package_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
-    """As `versions`, of the machine that a manifest's provenance tells of, as far as it tells."""
-    told = {"program": "git_sha", "python": "python", "platform": "platform"}
+    """Return the entries of `versions` that a manifest's provenance contains."""
+    keys = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {
-        **{name: provenance[key] for name, key in told.items() if key in provenance},
+        **{name: provenance[key] for name, key in keys.items() if key in provenance},
         **provenance.get("libraries", {}),
     }
 
 
 @functools.cache
 def git_sha() -> str | None:
-    """Commit of the program's source, with `+changes` where the working tree differs; None outside a git checkout.
+    """Return the commit of the program's source; None outside a git checkout.
 
-    Asked once: a process goes on with the source that it has loaded. An installed wheel has no commit, even if its
-    environment is stored in some other project's checkout.
+    `+changes` is appended if the working tree differs. The result is cached, since a process keeps running the source
+    that it has loaded. An installed wheel has no commit, even if its environment is inside the checkout of another
+    project.
     """
     git = ["git", "--no-optional-locks", "-C", str(_PROJECT)]
     status = [*git, "status", "--branch", "--porcelain=2"]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
-        told = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
-    head = told[0].removeprefix("# branch.oid ")
+    head = lines[0].removeprefix("# branch.oid ")
     if head == "(initial)":  # nothing is committed yet
         return None
-    return head + ("" if all(line.startswith("#") for line in told) else "+changes")
+    return head + ("" if all(line.startswith("#") for line in lines) else "+changes")

@@ -31,15 +31,12 @@ _PLAIN_WORDS = (
 
 
 def format_validation_errors(
-    error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], where_of: Callable[[Sequence[int | str]], object]
+    error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], locate: Callable[[Sequence[int | str]], object]
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A misspelt key is reported once, not also as missing.
-
-    Args:
-        recipe: Section that was validated.
-        where_of: Return the place of a key, or of the section that lacks it.
+    A misspelt key is reported once, not also as missing. `locate` returns the place of a key, or of the section that
+    lacks it.
     """
     problems = error.errors(include_url=False)
     misspelt = {
@@ -50,7 +47,7 @@ def format_validation_errors(
     # A list whose only item is invalid is also reported as too short.
     parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     return [
-        _format_error(problem, recipe, str(where_of(problem["loc"])))
+        _format_error(problem, recipe, str(locate(problem["loc"])))
         for problem in problems
         if not (problem["type"] == "missing" and problem["loc"] in misspelt)
         and not (problem["type"] == "too_short" and problem["loc"] in parents)
@@ -120,7 +117,10 @@ def _tag_key(problem: ErrorDetails) -> str:
 
 
 def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """List the keys of the section that contains a location; of all possible sections if no tag selects one."""
+    """List the keys of the section that contains a location.
+
+    Of all possible sections if no tag selects one.
+    """
     sections, _ = _section_names(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
@@ -128,7 +128,10 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _section_names(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the sections that a location may lead to, and the keys on the way without tags of unions."""
+    """Return the sections that a location may lead to, and the keys on the way.
+
+    Tags of unions are not keys.
+    """
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
@@ -143,7 +146,7 @@ def _section_names(
 
 
 def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
-    """Yield the sections that a field may contain: directly, in a list, or as one of several."""
+    """Yield the sections that a field may contain: one, a list, or several types."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):

@@ -1,4 +1,4 @@
-"""YAML files of recipes as they are read: bounded in size, depth and growth, with the line of each key."""
+"""Reading of recipe files in YAML, with limits on their size, depth and growth."""
 
 import contextlib
 import difflib
@@ -11,18 +11,18 @@ from typing import Any
 import yaml
 
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFile
 
 RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "give a recipe file", object, allow_symlink=True)
-_MOST_VALUES, _DEEPEST, _MOST_DIGITS = 500_000, 100, 40
-_LIMITS_EXCEEDED = (
-    f"it has more than {_MOST_VALUES:,} values, {_DEEPEST} levels of them, or {_MOST_DIGITS} digits of a number"
-)
+_MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
+_LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """The mapping in a YAML file, which should be what it is called here. Raises UsageError: no such file, or not a
-    YAML mapping.
+    """Read the mapping in a YAML file; `what` is the file type in messages.
+
+    Raises:
+        UsageError: The file does not exist or is not a YAML mapping.
     """
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
@@ -38,16 +38,19 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     if values is None:
         raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):
-        raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
+        raise UsageError(f"a {what} must be a mapping, got {type(values).__name__}", path, "write `key: value` lines")
     return values
 
 
 def locate_key(path: Path, location: Sequence[int | str]) -> str:
-    """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
+    """Return a recipe file with the line of a key: `recipes/mine.yaml:12`.
+
+    A missing key gets the line of the section that lacks it.
+    """
     line = None
     with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):
         node = _composed(RECIPE_FILE.read_raw(path))
-        for part in location:  # the tag of a union is no key
+        for part in location:  # the tag of a union is not a key
             if isinstance(node, yaml.MappingNode):
                 found = next((pair for pair in node.value if pair[0].value == part), None)
             else:
@@ -58,7 +61,7 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
-@functools.lru_cache(maxsize=1)  # for all complaints of a file
+@functools.lru_cache(maxsize=1)  # reused for all errors of one file
 def _composed(recipe: bytes) -> yaml.Node | None:
     text = recipe.decode("utf-8")
     _limit_depth(text)
@@ -66,32 +69,40 @@ def _composed(recipe: bytes) -> yaml.Node | None:
 
 
 def section_at(values: object, *keys: str) -> Mapping[str, Any]:
-    """The section below some keys of what was read; empty where there is none."""
-    for one in keys:
-        values = values.get(one) if isinstance(values, Mapping) else None
+    """Return the section below some keys; empty if missing."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
     return values if isinstance(values, Mapping) else {}
 
 
 def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """The sections in a list below some keys of what was read, each with its position."""
+    """Return the sections in a list below some keys, each with its position."""
     listed = section_at(values, *keys[:-1]).get(keys[-1])
     items = listed if isinstance(listed, list | tuple) else ()
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
 def parse_yaml(text: str) -> object:
-    """The value that a YAML text says. Raises ValueError: it says none; or one nested too deep, or that names its parts
-    so often that it grows without bound.
+    """Parse a YAML text.
+
+    Raises:
+        ValueError: The text is not YAML, is nested too deep, or has aliases that expand without bound.
     """
     try:
         _limit_depth(text)
-        loader = _Loader(text)  # it refuses control characters
+        loader = _Loader(text)  # it rejects control characters
         node = loader.get_single_node()
         if node is None:
             return None
         _limit_growth(node)
         return loader.construct_document(node)
-    except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:  # of odd tags too
+    except (
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:  # also raised for odd tags
         raise ValueError(str(error)) from None
 
 
@@ -99,45 +110,46 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is three ti
 
 
 def _limit_depth(text: str) -> None:
-    """
+    """Check the depth, since libyaml recurses for each level and could exhaust the stack.
+
     Raises:
-        ValueError: it has so many levels that libyaml, which calls itself for each, would run out of stack.
-        yaml.YAMLError: it is no YAML.
+        ValueError: The text has too many levels.
+        yaml.YAMLError: The text is not YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError(_LIMITS_EXCEEDED)
 
 
 def _limit_growth(node: yaml.Node) -> None:
-    """Raises ValueError: written out, without anchors, it would have too many values, too many levels, or a huge
-    number.
+    """Raise ValueError if a document has too many values or levels, or a huge number.
+
+    Values are counted as if aliases were written out.
     """
     waiting = [(node, 0)]
-    for _ in range(_MOST_VALUES):
+    for _ in range(_MAX_VALUES):
         if not waiting:
             return
-        one, depth = waiting.pop()
-        if depth > _DEEPEST or (one.tag.endswith(":int") and len(one.value) > _MOST_DIGITS):
+        node, depth = waiting.pop()
+        if depth > _MAX_DEPTH or (node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS):
             break
-        if isinstance(one, yaml.MappingNode):
-            _refuse_repeated_key(one)
-        parts = one.value if isinstance(one, yaml.CollectionNode) else []
+        if isinstance(node, yaml.MappingNode):
+            _reject_duplicate_keys(node)
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
         waiting += [(part, depth + 1) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
     raise ValueError(_LIMITS_EXCEEDED)
 
 
-def _refuse_repeated_key(mapping: yaml.MappingNode) -> None:
-    """Refuse a mapping with two equal keys, of which PyYAML would silently take the last one.
+def _reject_duplicate_keys(mapping: yaml.MappingNode) -> None:
+    """Raise ValueError if a mapping has two equal keys; the message has the line.
 
-    Raises:
-        ValueError: a key is there twice; the message has its line.
+    PyYAML would silently keep the last one.
     """
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:
         if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
             if (name.tag, name.value) in seen:
-                raise ValueError(f"line {name.start_mark.line + 1} has the key `{name.value}` a second time")
+                raise ValueError(f"line {name.start_mark.line + 1} repeats the key `{name.value}`")
             seen.add((name.tag, name.value))

@@ -1,4 +1,7 @@
-"""Files held against their hashes. A few threads read, since hashing lets the others run."""
+"""Verification of files by their hashes, in threads.
+
+Hashing releases the interpreter lock.
+"""
 
 import hashlib
 import itertools
@@ -18,14 +21,14 @@ _TICK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class HashTask:
-    """Some bytes and the hash that they should have.
+    """Bytes and their expected hash.
 
     Attributes:
-        owner: digest of the artifact or hub file that names the hash.
-        name: the file in its owner.
-        paths: where the bytes lie, one file or pieces in order.
-        expected: in hex.
-        expected_by: how the hash was named: `sealed with`.
+        owner: Digest of the artifact or hub file that names the hash.
+        name: File name in its owner.
+        paths: Files with the bytes: one file, or pieces in order.
+        expected: Expected hash in hex.
+        expected_by: Origin of the hash in messages, such as `sealed with`.
     """
 
     owner: str
@@ -38,10 +41,11 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Each task as it is done, and what is wrong with its bytes, None where they are as expected; large files are begun
-    first. The progress counts the bytes of all.
+    """Yield each task when it is done, with a description of its error.
 
-    Closing the iterator calls the rest off.
+    None if its hash is as expected.
+
+    Large files start first. The progress counts the bytes of all. Closing the iterator cancels the remaining tasks.
     """
     largest_first = sorted(tasks, key=lambda task: -task.bytes)
     stop, alone = threading.Event(), threading.Lock()
@@ -60,8 +64,12 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """A task with what is wrong; `count` is told how many more bytes are done. Raises CancelledError: the reading was
-    called off.
+    """Hash the bytes of a task, and describe a mismatch.
+
+    `count` receives the number of additional bytes read.
+
+    Raises:
+        CancelledError: `stop` was set.
     """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":

@@ -1,4 +1,4 @@
-"""Sections of recipes: frozen models that refuse unknown keys, with the types of their values."""
+"""Sections of recipes: frozen models that refuse unknown keys."""
 
 import re
 from collections import Counter
@@ -12,13 +12,13 @@ import pydantic
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, combine_errors
 from pipeline_assets.spine.recipe_errors import format_validation_errors
 
-UNPINNED = "0" * 40  # a revision that nobody has looked up yet
+UNPINNED = "0" * 40  # a revision that was not looked up yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 
 
 def text_rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator:
-    """Make a validator of a rule that a text must keep, and what to say of one that doesn't."""
+    """Return a validator for text; `words` is the rule in its message, as `must …`."""
 
     def check(text: str) -> str:
         if not holds(text):
@@ -36,13 +36,13 @@ Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "
 
 @dataclass(frozen=True)
 class Option:
-    """What makes a key of a section an option of the commands that write such a section.
+    """Command-line option for a key of a section.
 
     Attributes:
-        help: what `--help` says of it.
-        name: of the option, without `--`; None for that of the key, with hyphens.
-        default: what it is where it isn't given: None leaves it to the command, ... is the key's own, or asks for it.
-        other_names: more names of the option, with `--`.
+        help: Its text in `--help`.
+        name: Its name without `--`; None for the key with hyphens.
+        default: Its default; None lets the command decide, ... uses the default of the key, or requires the option.
+        other_names: Further names with `--`.
     """
 
     help: str
@@ -55,10 +55,12 @@ RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
 
 
 class RecipeSection(pydantic.BaseModel):
-    """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats.
+    """Frozen section of a recipe.
+
+    Unknown keys are errors. Fractions are decimal strings, since floats are not allowed.
 
     Attributes:
-        LATER_KEYS: keys that a later version added; with its default, such a key is not written, and changes no digest.
+        LATER_KEYS: Keys that a later version added; with its default, such a key is not written and changes no digest.
     """
 
     LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
@@ -72,31 +74,38 @@ class RecipeSection(pydantic.BaseModel):
         return {name: value for name, value in content.items() if name not in omitted}
 
     def content(self) -> dict[str, object]:
-        """The section as JSON values, every default written out."""
+        """Return the section as JSON values, with every default."""
         return self.model_dump(mode="json")
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """The section that a mapping says. Raises UsageError: an unknown key (with the nearest known one), or a value
-        out of range.
+        """Build the section from a mapping.
+
+        Raises:
+            UsageError: A key is unknown (the message has the nearest known one), or a value is out of range.
         """
         return validated(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """The section that `content` wrote down. Raises UsageError: this program reads no such section: an unknown key,
-        a missing one, a value out of range.
+        """Build the section from the output of `content` in a manifest.
+
+        Raises:
+            UsageError: This version of the program cannot read the section: a key is unknown or missing, or a value is
+                out of range.
         """
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:
-            raise UsageError(refused.what, refused.where, "use the version of the program that made it") from None
+            raise UsageError(refused.what, refused.where, "use the version of the program that wrote it") from None
 
 
 @dataclass(frozen=True)
 class RecipeError:
-    """What is wrong with a recipe though each of its keys may be right, and the location of the key to correct, from
-    the top of the recipe; positions in lists count from 0.
+    """Problem of a recipe whose keys may each be valid.
+
+    Attributes:
+        location: Key to correct, from the top of the recipe; positions in lists count from 0.
     """
 
     location: tuple[int | str, ...]
@@ -105,18 +114,18 @@ class RecipeError:
 
 
 class PerSource(RecipeSection):
-    """A cap on every source, but for those that have their own."""
+    """Cap that applies to every source without its own."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
 
     def cap(self, source: str) -> Fraction:
-        """Of a source."""
+        """Return the cap of a source."""
         return Fraction(self.sources.get(source, self.every_source))
 
 
 def reject_duplicate_keys(names: Sequence[str], what: str, fix: str) -> None:
-    """Raises ValueError: a name is there twice."""
+    """Raise ValueError if a name occurs twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise ValueError(f"{what} {repeated}: {fix}")
@@ -128,27 +137,26 @@ R = TypeVar("R", bound=RecipeSection)
 def validated(
     section: type[R],
     values: Mapping[str, object],
-    where_of: Callable[[Sequence[int | str]], object],
-    misfits: Iterable[RecipeError] = (),
+    locate: Callable[[Sequence[int | str]], object],
+    cross_checks: Iterable[RecipeError] = (),
 ) -> R:
-    """Return the section with these values.
+    """Build a section from values.
 
-    Args:
-        where_of: gives the place of a key, or of the section that lacks it.
-        misfits: more errors, of values that don't fit together.
+    `locate` returns the place of a key, or of the section that lacks it. `cross_checks` are errors of values that
+    contradict each other.
 
     Raises:
-        UsageError: every error, in the order of their lines.
+        UsageError: All errors, sorted by line.
     """
     found: list[InputError] = []
     checked = None
     try:
         checked = section.model_validate(dict(values))
     except pydantic.ValidationError as error:
-        found += format_validation_errors(error, section, where_of)
-    for misfit in misfits:
-        dotted = ".".join(map(str, misfit.location))
-        found.append(UsageError(misfit.what, RecipeKey(dotted, str(where_of(misfit.location))), misfit.fix))
+        found += format_validation_errors(error, section, locate)
+    for problem in cross_checks:
+        dotted = ".".join(map(str, problem.location))
+        found.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
     if checked is None or found:
         raise combine_errors(sorted(found, key=_line_in_message))
     return checked

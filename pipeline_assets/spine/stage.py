@@ -1,7 +1,7 @@
-"""Stages: pure functions from one input shard to one finished shard.
+"""Stages: pure functions from an input shard to an output shard.
 
-Shards are planned from content, never from the number of workers: a restart with other workers reuses every finished
-one.
+Shards are planned from content, never from the number of workers, so that a restart with other workers reuses every
+finished one.
 """
 
 import functools
@@ -9,19 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, TypeVar
 
-from pipeline_assets.spine.files import collect_hashes
 from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.verified_reads import collect_hashes
 
 T = TypeVar("T")
 
 
-def grouped_by_size(pieces: Iterable[T], size_of: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
-    """Runs of consecutive pieces, each closed by the piece that brings it to `minimum`; the last may stay below."""
+def grouped_by_size(pieces: Iterable[T], get_size: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
+    """Yield groups of consecutive pieces, each closed by the piece that completes it.
+
+    A group is complete when it reaches the minimum size; the last one may be smaller.
+    """
     group: list[T] = []
     size = 0
     for piece in pieces:
         group.append(piece)
-        size += size_of(piece)
+        size += get_size(piece)
         if size >= at_least:
             yield group
             group, size = [], 0
@@ -33,15 +36,15 @@ KILLED_WORKER = "killed_worker"
 
 
 class Shard(Protocol):
-    """A piece of input, planned from content: picklable, the same for any number of workers."""
+    """Unit of parallel work, planned from content; it is picklable."""
 
     @property
     def name(self) -> str:
-        """Unique in its stage; names the output."""
+        """Name of the output, unique in its stage."""
 
     @property
     def rows(self) -> int:
-        """Input rows, read or rejected."""
+        """Number of input rows, read or rejected."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -49,10 +52,11 @@ S = TypeVar("S", bound=Shard)
 
 @dataclass(frozen=True)
 class Window:
-    """Which rows of a shard a stage reads.
+    """Rows of a shard that a stage reads.
 
-    The whole shard, but when a row kills its worker (a panic in native code, memory): then the engine halves the window
-    until the row is found, and names it in `fatal`; the stage rejects it unread, with the reason `killed_worker`.
+    It is the whole shard, unless a poison row kills its worker (a panic in native code, memory). Then the engine halves
+    the window until it finds the row, and adds it to `poison_rows`. The stage rejects these rows unread, with the
+    reason `killed_worker`.
     """
 
     start: int = 0
@@ -60,7 +64,12 @@ class Window:
     poison_rows: frozenset[int] = frozenset()
 
     def enumerate_rows(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
-        """(row number, row) inside the window, fatal rows included; `first` is the number of the first of `rows`."""
+        """Return (row number, row) pairs inside the window, poison rows included.
+
+        Args:
+            rows: Consecutive rows of the shard.
+            first: Row number of the first of `rows`.
+        """
         start = max(self.start - first, 0)
         stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
         return zip(range(first + start, first + stop), rows[start:stop], strict=True)
@@ -70,18 +79,22 @@ WHOLE = Window()
 
 
 Work: TypeAlias = Callable[[S, Window, StagingView], Receipt]
-"""What a stage does to one shard: writes its files into the folder, durable; the engine commits the receipt. A
-module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
+"""Runs a stage on one shard: writes its files durably, and returns a receipt that the engine commits.
+
+It is a module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
 """
 WarmUp = Callable[[], object]
 
 
 def no_warm_up() -> None:
-    """For stages that load nothing."""
+    """Do nothing, for stages that load nothing."""
 
 
 def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stage: str | None) -> Receipt:
-    """The receipt of a shard, committed under `stage` if there is one; it tells which files were read whole."""
+    """Run a shard, and commit its receipt under `stage` unless that is None.
+
+    The hashes of files that were read whole are added to the receipt.
+    """
     with collect_hashes() as reads:
         receipt = work(shard, window, folder)
     receipt = replace(receipt, reads={**reads, **receipt.reads})
@@ -92,7 +105,7 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stag
 
 @dataclass(frozen=True)
 class Task:
-    """What a stage does to one of its shards: `kernel(shard, …, window, folder, …)`."""
+    """Kernel bound to a shard: `kernel(shard, …, window, folder, …)`."""
 
     name: str
     rows: int
@@ -100,7 +113,7 @@ class Task:
 
     @classmethod
     def for_kernel(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
-        """Bind a kernel to a shard and to what it takes after the shard, or by name."""
+        """Bind a kernel to a shard and to the arguments that follow the shard."""
         return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
 
 

@@ -1,16 +1,16 @@
-"""A building folder of shards with receipts, which is sealed last.
+"""Staging directories of shards with receipts, which are sealed last.
 
-Layout beside the target `name`: `.name.building.N` (N is the builder's fence) holds the files under their final names,
-and `.plan.json` (what is being built), `.receipts/` (which shards are done), `.work/` (what the seal throws away). No
-artifact's name begins with a dot, so an artifact `name.old.3` is never taken for what is left of `name`.
+Layout next to the target `name`: `.name.building.N` (N is the builder's fencing number) contains the files under their
+final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/` (files that the seal
+removes). No artifact's name begins with a dot, so an artifact `name.old.3` is never taken for a leftover of `name`.
 
-The order of the seal, and what a crash after each step leaves behind:
-    1. manifest.json is durable in the building folder      → recovery goes on with 2, if all is still as written
-    2. .receipts, .work, .plan.json and the right to write are gone → recovery goes on with 3
-    3. the folder takes the target's name: by rename, or, when something sealed is there, by exchanging the two folders,
-       or, where the system can't, by moving the old one to `.name.old.N` first → recovery finishes, or undoes it
-    4. the old folder is removed                             → recovery removes it
-A folder that holds a manifest with its own number is the new one; with a smaller number it is the old one.
+Steps of a seal, and how recovery continues after a crash behind each of them:
+    1. manifest.json is durable in the staging directory     → continue with 2 if all files are as written
+    2. .receipts, .work, .plan.json and write permissions are removed → continue with 3
+    3. the folder takes the target's name: by rename; by exchanging the two folders if the target exists; or, if the
+       system has no exchange, after moving the old one to `.name.old.N` → finish or undo
+    4. the old folder is removed                             → remove it
+A folder whose manifest has the folder's own number is the new one; the old one has a smaller number.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ import msgspec
 
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
+from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 BUILDER = "builder"
@@ -39,10 +39,10 @@ _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A finished file of a building folder: how it is stored and what it says.
+    """Finished file of a staging directory: its storage and its content.
 
     Attributes:
-        start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
+        start: Offset of the bytes in a file that other shards write too; None if the file belongs to this shard alone.
     """
 
     path: str
@@ -54,7 +54,7 @@ class OutputFile:
 
     @classmethod
     def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
-        """A file that says what it holds as it is stored: nothing is compressed."""
+        """Describe an uncompressed file, whose content hash is the hash of its bytes."""
         return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
 
     @property
@@ -66,15 +66,21 @@ class OutputFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def linked(self, path: str, folder: "StagingView") -> "OutputFile":
-        """The file under a second name in its folder: done in no time, so no worker does it and no receipt keeps it."""
+        """Link the file to a second name in its folder.
+
+        Linking is too fast to need a worker or a receipt.
+        """
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one finished shard left: its files, what it counted, what it has to say, and the sha256 of each file that it
-    read from its beginning to its end, by path. `counts` add up, `notes` don't.
+    """Record of one finished shard: output files, counts, notes and reads.
+
+    Attributes:
+        counts: Numbers that can be added up over shards; notes cannot.
+        reads: The sha256 of each file that was read whole, by path.
     """
 
     files: Sequence[OutputFile]
@@ -83,17 +89,17 @@ class Receipt:
     reads: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """JSON, and in a line of its own before it the sha256 of that."""
-        said = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
-        return hashlib.sha256(said).hexdigest().encode() + b"\n" + said
+        """Serialize as a line with the sha256 of the JSON, followed by the JSON."""
+        content = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
+        return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Receipt | None":
-        """What `to_bytes` wrote; None where a bit of it is another, or some of it is missing."""
-        sha256, _, said = data.partition(b"\n")
-        if hashlib.sha256(said).hexdigest().encode() != sha256:
+        """Parse the output of `to_bytes`; None if it is damaged."""
+        sha256, _, content = data.partition(b"\n")
+        if hashlib.sha256(content).hexdigest().encode() != sha256:
             return None
-        return msgspec.convert(json.loads(said), cls)
+        return msgspec.convert(json.loads(content), cls)
 
 
 def read_receipt(path: Path) -> Receipt | None:
@@ -104,7 +110,7 @@ def read_receipt(path: Path) -> Receipt | None:
 
 
 def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """Counts of many receipts added up, keys sorted."""
+    """Add up the counts of receipts, keys sorted."""
     totals = Counter[str]()
     for receipt in receipts:
         totals.update(receipt.counts)
@@ -113,43 +119,51 @@ def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class StagingView:
-    """The part of a building folder that workers see: where files go and where receipts are written."""
+    """Staging directory as workers see it: paths for files and receipts."""
 
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where to write the file `name`; its folder is made. Raises InputError: another builder took the building
-        folder over, which then has another name.
+        """Return the path of a file to write, and create its folder.
+
+        Raises:
+            RetryableError: Another builder took over and renamed the staging directory.
         """
         path = self.folder / name
         if not path.parent.is_dir():
             if not self.folder.is_dir():
-                what = "the building folder is gone"
+                what = "the staging directory no longer exists"
                 raise RetryableError(what, self.folder, "another builder took over; nothing was sealed")
             durable.make_folder(path.parent)
         return path
 
     def write(self, name: str, data: bytes) -> OutputFile:
-        """A file of these bytes, which counts as one row."""
+        """Write a file of these bytes, which counts as one row."""
         with durable.DurableFile(self.path(name)) as file:
             file.write(data)
         return OutputFile.plain(name, 1, file)
 
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
-        """From now on this shard of this stage is done, whatever happens."""
+        """Write the receipt of a shard durably, which marks the shard as finished."""
         with durable.DurableFile(self.path(self._receipt_name(stage, shard))) as file:
             file.write(receipt.to_bytes())
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
-        """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
+        """Read the receipt of a shard.
+
+        None if the shard is unfinished or its receipt is damaged.
+        """
         return read_receipt(self.folder / self._receipt_name(stage, shard))
 
     def forget(self, stage: str, shard: str) -> None:
-        """No receipt is there of this shard of this stage; it may be that none was."""
+        """Remove the receipt of a shard; a missing one is no error."""
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
     def finished_shards(self, stage: str = "*") -> int:
-        """How many shards have a receipt, of all stages or of one; those of a stage with a dot are none of shards."""
+        """Count the shards with a receipt, of one stage or of all.
+
+        A stage name with a dot belongs to no shards.
+        """
         found = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
         return sum("." not in path.parent.name for path in found)
 
@@ -159,7 +173,12 @@ class StagingView:
 
 @dataclass(frozen=True)
 class StagingDir(StagingView):
-    """An open building folder and the lock on it; `has_partial_work` by a build that died or failed."""
+    """Open staging directory with its lock.
+
+    Attributes:
+        target: Folder of the artifact to seal.
+        has_partial_work: Whether a build that died or failed began the directory.
+    """
 
     target: Path
     lock: Lock
@@ -168,14 +187,16 @@ class StagingDir(StagingView):
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
     ) -> artifact.Artifact:
-        """The finished artifact, in its place. Raises InputError: the lock was lost, or a file is not there with its
-        size.
+        """Seal the artifact and move it into place.
+
+        Raises:
+            RetryableError: The lock was lost, or a file is missing or has another size.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
             if artifact.size_error(self.folder, file) is not None:
-                what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
+                what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
         sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
@@ -186,17 +207,20 @@ class StagingDir(StagingView):
         return artifact.open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
-        """The building folder is gone: another builder has sealed the artifact."""
+        """Remove the staging directory, because another builder sealed the artifact."""
         durable.remove(self.folder)
 
     def discard_unstarted(self) -> None:
-        """The building folder is gone if no shard of it is finished: nobody could go on from it."""
+        """Remove the staging directory if it contains no finished shard to continue from."""
         if not any((self.folder / RECEIPTS).rglob("*.json")):
             self.discard()
 
 
 def sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Removes every file that is not named, temporary ones too, and not below one of the kept names."""
+    """Remove every file that is neither named nor below a kept name.
+
+    Temporary files are removed too.
+    """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
@@ -206,29 +230,32 @@ def sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
 
 
 def staging_folders(target: Path) -> list[Path]:
-    """Building folders beside a target, oldest first; without a live builder they wait to be adopted."""
+    """List the staging directories of a target, oldest first.
+
+    Those without a live builder can be adopted.
+    """
     return numbered(target, "building")
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
-    """The folder that the builder with a number builds a target in, or moves the old one to."""
+    """Return the folder in which a builder stages a target, or moves the old one to."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
 def leftover_target(folder: Path) -> Path | None:
-    """The artifact that a folder of such a name is left of; None for any other name."""
+    """Return the artifact that a leftover folder belongs to; None for any other name."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 
 
 def numbered(target: Path, role: Role) -> list[Path]:
-    """Folders `.name.<role>.<number>` beside a target, by number."""
+    """List the folders `.name.<role>.<number>` next to a target, by number."""
     found = [path for path in sibling_folder(target) if path.name.startswith(f".{target.name}.{role}.")]
     return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=staging_number)
 
 
 def sibling_folder(target: Path) -> list[Path]:
-    """Whatever has the name of a folder that is left of a target."""
+    """List the entries next to a target that have the name of one of its leftovers."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if leftover_target(path) == target]
@@ -244,9 +271,9 @@ def protect(folder: Path, paths: Iterable[Path]) -> None:
     Only the owner may add files to its folders or remove them. A group that shares the parent folder may too, so that
     it can replace the artifact.
     """
-    of_group = 0o020 if durable.is_shared(folder.parent) else 0
+    group_bits = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):
-        durable.set_mode(path, 0o755 | of_group if path.is_dir() else 0o444)
+        durable.set_mode(path, 0o755 | group_bits if path.is_dir() else 0o444)
 
 
 def finish_seal(folder: Path, target: Path, fence: int) -> None:

@@ -1,4 +1,4 @@
-"""What a process takes of its machine: memory, CPU time and disk."""
+"""Resource usage of a process: memory, CPU time and disk."""
 
 import contextlib
 import gc
@@ -9,51 +9,63 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _US = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes there, KiB elsewhere
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
 _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
 def count_forked(maxrss: int, cpu_s: float) -> None:
-    """Note what a worker took that the fork server waited for; `getrusage` here leaves it out."""
+    """Add the usage of a worker that the fork server waited for.
+
+    `getrusage` here excludes it.
+    """
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
 
 def forget_forked_cpu() -> None:
-    """Leave out what workers of the fork server took: the server has ended, so that `getrusage` here has it."""
+    """Reset the CPU time of forked workers.
+
+    The server has ended, so that `getrusage` here includes it.
+    """
     global _forked_cpu_s
     _forked_cpu_s = 0.0
 
 
 def peak_memory_bytes() -> int:
-    """Return the largest resident set that this process, or one of its children that ended, has had since its start.
+    """Return the largest resident set of this process or an ended child so far.
 
-    It is that of one process, memory shared with others included, and the largest so far: of several builds in one
-    process, a later one never shows less than an earlier one. A program that replaced another process (`exec`), as
-    `subprocess` and spawned workers do, begins with what that one had.
+    It is the value of one process, shared memory included. In a process with several builds, a later value is never
+    smaller than an earlier one. After `exec`, as in `subprocess` and spawned workers, a program starts with the value
+    of its predecessor.
     """
     return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _US))
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that are in memory, shared ones included; 0 where the system doesn't tell."""
+    """Return the resident memory of this process, shared memory included.
+
+    0 if the system does not report it.
+    """
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process, its children that ended, and workers that the fork server waited for."""
+    """Return the CPU time of this process, its ended children and forked workers."""
     ours = (resource.getrusage(who) for who in _US)
     return _forked_cpu_s + sum(used.ru_utime + used.ru_stime for used in ours)
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder, one with several names counted once; 0 where there is no such folder."""
+    """Return the size of all files below a folder, hard links counted once.
+
+    0 if it does not exist.
+    """
     files: dict[tuple[int, int], int] = {}
     for path, _, names in os.walk(folder):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a live builder renames
+            with contextlib.suppress(FileNotFoundError):  # a live builder may rename files
                 status = os.lstat(os.path.join(path, name))
                 files[status.st_dev, status.st_ino] = status.st_size
     return sum(files.values())
@@ -61,8 +73,10 @@ def folder_bytes(folder: Path) -> int:
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Python doesn't look while the block runs. Rows are trees, which are freed without: looking through them again and
-    again, as they are made, takes a twelfth of the time and finds nothing. Whoever makes much calls `gc.collect(0)`.
+    """Disable the garbage collector in the block.
+
+    Rows are trees, which reference counting frees. Scanning them again and again takes a twelfth of the time and finds
+    nothing. Code that creates many objects calls `gc.collect(0)`.
     """
     was_enabled = gc.isenabled()
     gc.disable()

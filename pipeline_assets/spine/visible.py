@@ -1,7 +1,7 @@
-"""Control characters made visible before text reaches a terminal, log or page.
+r"""Replacement of control characters before text reaches a terminal, log or page.
 
-Names, rows and answers of servers may hold escape sequences, which a terminal would obey. C0 controls become their
-Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\\uXXXX`, which is the same text
+Names, rows and answers of servers may contain escape sequences, which a terminal would obey. C0 controls become their
+Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\uXXXX`, which is the same text
 inside JSON.
 """
 
@@ -16,15 +16,12 @@ IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
 def in_one_line(text: str) -> str:
-    """Return a text without characters that a terminal or a log reader would obey.
-
-    Line breaks are such characters.
-    """
+    """Replace characters that a terminal or a log reader would obey, and line breaks."""
     return text.translate(IN_ONE_LINE)
 
 
 def _show_controls(record: logging.LogRecord) -> bool:
-    """Make a log message's control characters visible, whichever handlers write it."""
+    """Replace control characters in a log message, whichever handlers write it."""
     record.msg, record.args = in_one_line(record.getMessage()), None
     return True
 

@@ -1,4 +1,4 @@
-"""Worker processes, each as its parent sees it and from inside: it runs a stage on one shard after the other."""
+"""Worker processes, which run a stage on one shard after the other."""
 
 import contextlib
 import multiprocessing
@@ -27,7 +27,11 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """One call of the stage in a worker. Its receipt is committed under `stage`; a probe's, without one, is not."""
+    """Call of a stage in a worker.
+
+    Attributes:
+        stage: Name under which the receipt is committed; None for a probe, which commits nothing.
+    """
 
     shard: S
     window: Window
@@ -37,7 +41,7 @@ class Job(Generic[S]):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a job came to; after `is_last` the worker has gone."""
+    """Receipt of a job; the worker exits after one with `is_last`."""
 
     receipt: Receipt
     is_last: bool
@@ -45,14 +49,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception that was raised in another process, and where."""
+    """Exception that was raised in another process, and its traceback."""
 
     error: BaseException
     trace: str
 
     @classmethod
     def from_exception(cls, error: Exception) -> "Failure":
-        """The exception being handled: as itself where it survives the way, else in its words; some don't."""
+        """Wrap the exception being handled: itself if it can be pickled, else its text."""
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
@@ -61,11 +65,17 @@ class Failure:
 
 
 class Process(Protocol):
-    """What the pool asks of a worker's process, however it was started; `multiprocessing.Process` has it."""
+    """Methods of a worker's process that the pool uses.
+
+    `multiprocessing.Process` has them.
+    """
 
     @property
     def exitcode(self) -> int | None:
-        """Exit status, or minus the signal that killed it; None while it lives, or if nobody can tell."""
+        """Exit status, or minus the signal that killed it.
+
+        None while it runs or if unknown.
+        """
 
     def join(self, timeout: float | None = None) -> None: ...
 
@@ -76,14 +86,14 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """A process that serves jobs at the other end of a pipe."""
+    """Process that serves jobs at the other end of a pipe."""
 
     process: Process
     connection: Connection
 
 
 class Worker(Generic[S]):
-    """A worker process and the job it has in hand."""
+    """Worker process and its current job."""
 
     def __init__(self, started: Started) -> None:
         self.process, self.connection = started.process, started.connection
@@ -92,15 +102,17 @@ class Worker(Generic[S]):
 
     def send_job(self, job: Job[S]) -> None:
         self.job = job
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # died before it got the job: `answer` says so
+        with contextlib.suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # it died before it got the job; `answer` reports that
             self.connection.send(job)
 
     def answer(self) -> Receipt | None:
-        """What came of the job; None if the worker died of it.
+        """Return the receipt of the job; None if the worker died.
 
         Raises:
-            InputError: as the stage raised it; any other exception too, with the shard and the worker's traceback
-            noted.
+            InputError: The stage raised it. Any other exception is raised too, with the shard and the worker's
+                traceback.
         """
         job, self.job = self.job, None
         try:
@@ -126,7 +138,7 @@ class Worker(Generic[S]):
 
 
 def describe_exit(process: Process) -> str:
-    """Its signal or exit status in words."""
+    """Describe the signal or exit status of a process that ended."""
     code = process.exitcode
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}" + (
@@ -139,7 +151,10 @@ _ours: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """A pipe ends when nobody holds its other end: no fork of this process may, and least the one that reads it."""
+    """Close the parent's pipe ends in its forks.
+
+    A pipe ends only when every copy of its other end is closed.
+    """
     for connection in _ours:
         connection.close()
     _ours.clear()
@@ -149,7 +164,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def start_process(method: str, target: Callable[..., None], *arguments: object, name: str | None = None) -> Started:
-    """A process of this one, by `spawn` or `fork`, that runs `target` with its end of a pipe and the arguments."""
+    """Start a process by `spawn` or `fork` that runs `target` with one end of a pipe."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     _ours.add(ours)
@@ -157,23 +172,24 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
     # Ctrl-C and a hangup reach the whole terminal group; the mask, inherited through the start, leaves them to the
     # parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    # NumPy starts a thread for each core, unless the user wants fewer: they spin for a tenth of a second, to do nothing
-    # where every core has a worker.
+    # NumPy starts a thread per core unless the user sets fewer. They spin for a tenth of a second without effect if
+    # every core has a worker.
     is_users = _BLAS_THREADS in os.environ
     os.environ.setdefault(_BLAS_THREADS, "1")
     try:
         process.start()
     finally:
         if not is_users:
-            os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
+            os.environ.pop(_BLAS_THREADS, None)  # another thread may have removed it
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return Started(process, ours)
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
-    """A worker's life: jobs in, receipts or failures out, until the pipe closes or the parent is gone; with
-    `growth_bytes`, until it holds so much more memory than at its start: the next one starts small.
+    """Run jobs and send receipts or failures, until the pipe closes or the parent ends.
+
+    A worker that grew by `growth_bytes` exits, so that a fresh one replaces it; None sets no limit.
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -195,7 +211,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             answer = Failure.from_exception(error)
         try:
             connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):  # the parent was killed: what is committed stays
+        except (BrokenPipeError, ConnectionResetError):  # the parent was killed; the commit is durable
             return
         if isinstance(answer, Answer) and answer.is_last:
             return

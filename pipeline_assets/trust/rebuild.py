@@ -25,10 +25,10 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import MetadataFile
 from pipeline_assets.spine.lineage import AREAS, COPIES, OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.provenance import package_versions, versions
 from pipeline_assets.trust.differences import Step, StepOutcome, compare_step
 

@@ -17,7 +17,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.lineage import Chain, Finding
-from pipeline_assets.spine.manifest import LabelsOf
+from pipeline_assets.spine.manifest import LabelNames
 from pipeline_assets.spine.rehash import HashTask
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Verification:
     findings: list[Finding]
     out_of_place: int
     started_at: datetime.datetime
-    label_names: LabelsOf
+    label_names: LabelNames
     hub: HubCacheCheck | None = None
     sources: SourceFolderCheck | None = None
     contents: list[str | None] = field(default_factory=list)

@@ -17,9 +17,10 @@ from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, scan_folder
 from pipeline_assets.spine.errors import InputError, one_line
-from pipeline_assets.spine.files import file_sha256, pin_folder, replaced_error
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Finding, collect_chain
-from pipeline_assets.spine.manifest import LabelsOf
+from pipeline_assets.spine.manifest import LabelNames
+from pipeline_assets.spine.pinned_folder import pin_folder, replaced_error
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import HashTask, rehash
 from pipeline_assets.trust.result import Scope, Verification
@@ -27,7 +28,7 @@ from pipeline_assets.trust.result import Scope, Verification
 _QUIET_S = 2.0
 
 
-def scan_chain(folder: Path, scope: Scope, label_names: LabelsOf) -> Verification:
+def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
 
     Args:

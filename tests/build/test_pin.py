@@ -119,7 +119,7 @@ def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("shard_text_bytes:", "shard_bytes:"), "unknown key `snapshot.shard_bytes`"),
-        (("  seed: ", "  seed: other\n  seed: "), "has the key `seed` a second time"),
+        (("  seed: ", "  seed: other\n  seed: "), "repeats the key `seed`"),
     ],
 )
 def test_a_recipe_that_pinning_would_not_make_readable_is_left_as_it_is(

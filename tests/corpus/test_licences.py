@@ -115,8 +115,8 @@ def entry(tag: str, *aliases: str) -> dict[str, object]:
     [
         ([entry("unknown"), entry("a", "x"), entry("b", "X ")], "'x' is both a and b"),
         ([entry("a")], "there is no licence `unknown`"),
-        ([entry("unknown") | {"attributon": True}], "this is no licence table"),
-        ({"unknown": {}}, "this is no licence table"),
+        ([entry("unknown") | {"attributon": True}], "not a valid licence table"),
+        ({"unknown": {}}, "not a valid licence table"),
     ],
 )
 def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: object, what: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pipeline_assets.corpus.sampling import TextRecipe, select_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import verify_reads
+from pipeline_assets.spine.verified_reads import verify_reads
 
 
 @pytest.fixture

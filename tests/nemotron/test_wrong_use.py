@@ -79,7 +79,7 @@ def chats(tmp_path: Path) -> Path:
         ),
         (
             "score --pool pool --model {model} --dtype int8",
-            "--dtype must be 'float32', 'bfloat16', got 'int8'",
+            "--dtype must be 'float32', 'bfloat16' or 'float16', got 'int8'",
         ),
         ("score --pool pool --model {model} --max-length 1", "--max-length"),
         ("score --pool pool --model {model} --launcher moon", "--launcher"),

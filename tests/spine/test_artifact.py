@@ -68,7 +68,7 @@ def test_a_link_in_the_place_of_a_file_is_damage_and_hides_no_other(folder: Path
 
     actual, sealed = (hashlib.sha256(text).hexdigest() for text in (b"SEX\n", b"SIX\n"))
     assert found == [
-        Damage("parts/a.txt", "this is a link, where only plain files were sealed"),
+        Damage("parts/a.txt", "expected a plain file, got a link"),
         Damage("parts/c.txt", f"sha256 is {actual}, sealed with {sealed}"),
     ]
 
@@ -107,7 +107,7 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
     told = refusal(lambda: next(verify(folder)))
 
     assert told.startswith(f"{manifest}: digest is sha256:")
-    assert told.endswith("; the manifest was edited: restore it, or run its recipe with --replace")
+    assert told.endswith("; the manifest was edited; restore it, or run its recipe with --replace")
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
 
     assert open_artifact(folder, digest).folder == folder
     assert refusal(lambda: open_artifact(folder, "sha256:00")) == (
-        f"{folder}: digest is {digest}, expected sha256:00; it was replaced: run again"
+        f"{folder}: digest is {digest}, expected sha256:00; the artifact was replaced; run the same command again"
     )
 
 
 def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_holds(folder: Path) -> None:
     assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
     assert refusal(lambda: open_artifact(folder).path("parts/z.txt")) == (
-        f"{folder}: holds no file 'parts/z.txt'; it holds parts/a.txt, parts/b.txt, parts/c.txt"
+        f"{folder}: no file 'parts/z.txt' in the manifest; its files are parts/a.txt, parts/b.txt, parts/c.txt"
     )
 
 

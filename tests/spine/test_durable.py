@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
 
     assert list(path.parent.iterdir()) == []
     assert str(explain(full.value, path)) == (
-        f"{path}: no space is left on the disk; free some and run the same command: it goes on"
+        f"{path}: no space is left on the disk; free some space, then run the same command to continue"
     )
 
 
@@ -139,15 +139,20 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "line"),
     [
-        ("EDQUOT", "the disk quota is used up; free some, or raise the quota, and run the same command: it goes on"),
+        (
+            "EDQUOT",
+            "the disk quota is used up; free some space or raise the quota, then run the same command to continue",
+        ),
         (
             "EFBIG",
-            "the file reached the system's limit of file sizes; raise the limit (ulimit -f) and run the same command: "
-            "it goes on",
+            "the file reached the file size limit; raise the limit (ulimit -f), then run the same command to continue",
         ),
         ("EACCES EPERM EROFS", "writing is not allowed; give write permission, or another folder"),
         ("ENOTDIR EEXIST", "a file lies where a folder belongs; give another folder, or move the file away"),
-        ("EIO ENOLCK ELOOP ENAMETOOLONG ESTALE", "the system says: bad disk; mend that, then run the same command"),
+        (
+            "EIO ENOLCK ELOOP ENAMETOOLONG ESTALE",
+            "the operating system reports: bad disk; fix that, then run the same command",
+        ),
     ],
 )
 def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: str) -> None:

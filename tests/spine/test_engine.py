@@ -108,7 +108,7 @@ def test_only_the_shards_that_are_missing_are_run(building: StagingDir, caplog: 
 
     assert [receipt.counts["documents"] for receipt in receipts] == [2, 3, 1]
     assert (building.folder / "parts/a.txt").stat().st_ino == kept
-    assert caplog.messages[-2] == "write: 2 of 3 shards were finished before"
+    assert caplog.messages[-2] == "write: 2 of 3 shards were finished earlier"
     assert re.fullmatch(r"write: 3/3 shards; 6 documents, [\d,]+/s", caplog.messages[-1])
 
 
@@ -194,7 +194,7 @@ def test_a_shard_whose_worker_was_killed_once_is_run_again(
 
     assert marker.exists()
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
-    assert caplog.messages == ["a worker died on shard b (killed by SIGKILL, out of memory perhaps)"]
+    assert caplog.messages == ["shard b: a worker died (killed by SIGKILL, out of memory perhaps)"]
     assert children() == []
 
 
@@ -210,7 +210,7 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
     for number, receipt in enumerate(receipts):
         killed = {"killed_worker": 1} if number == shard else {}
         assert receipt.counts == {"documents": len(kept[number])} | killed
-    assert f"row {row} of shard {ENGLISH[shard].name} kills its worker: tried again without it" in caplog.messages
+    assert f"shard {ENGLISH[shard].name}: row {row} crashes its worker; retrying without it" in caplog.messages
     assert not (building.folder / ".work/probe").exists()
     assert building.receipt("write", ENGLISH[shard].name) is not None
 
@@ -221,14 +221,13 @@ def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
     receipts = run(exit_on_five, building, ONE)
 
     assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
-    assert caplog.messages[0] == "a worker died on shard b (exit status 7)"
+    assert caplog.messages[0] == "shard b: a worker died (exit status 7)"
 
 
 @pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
 def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
     assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
-        "w: its worker dies whatever rows it is given; "
-        "look at its last words in the log, or give the machine more memory"
+        "w: the worker crashes on any rows; read its last lines in the log, or give the machine more memory"
     )
     assert children() == []
 
@@ -237,14 +236,14 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
     shard = Words("w", ("one", "two"))
 
     assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
-        "w: its worker dies on rows 0 to 2 together, on neither half alone; run again with fewer workers or more memory"
+        "w: the worker crashes on rows 0 to 2 together, but on neither half alone; run again with fewer workers or more memory"
     )
 
 
 def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
     building: StagingDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_MAX_FATAL_ROWS", 3)
+    monkeypatch.setattr(pool, "_MAX_POISON_ROWS", 3)
     words = tuple(f"word{row}" for row in range(5))
 
     [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
@@ -252,7 +251,7 @@ def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
 
     assert receipt.counts == {"documents": 2, "killed_worker": 3}
     assert told == (
-        "one more: more than 3 rows kill their worker; "
+        "one more: more than 3 rows crash their worker; "
         "look at the rows named in the log, or give the machine more memory"
     )
 

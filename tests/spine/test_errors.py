@@ -26,14 +26,14 @@ def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]
 
     assert type(arrived) is kind
     assert str(arrived) == "near.threshold: `near.threshold` must be <= 1, got 2; correct `near.threshold`"
-    arrived.name_options({"near.threshold": "--threshold"}.get)
+    arrived.name_keys(find_option={"near.threshold": "--threshold"}.get)
     assert str(arrived) == "--threshold must be <= 1, got 2; correct --threshold"
 
 
 def test_a_column_of_the_input_is_not_taken_for_the_option_of_its_name() -> None:
     error = InputError("there is no column `language`", "a.parquet", "set `language` in the recipe")
 
-    error.name_options({"language": "--language"}.get)
+    error.name_keys(find_option={"language": "--language"}.get)
 
     assert str(error) == "a.parquet: there is no column `language`; set --language"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFile
 
 NOTE: MetadataFile[dict[str, int]] = MetadataFile("note", 20, "write it again", dict[str, int])
 
@@ -54,18 +54,18 @@ def test_where_nothing_is_nothing_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (Path.mkdir, "it is a folder"),
-        (os.mkfifo, "it is a pipe or a device"),
-        (bind_socket, "it can't be read (No such device or address)"),
-        (link_to_itself, "it is a link"),
-        (link_to_zeros, "it is a link"),
-        (link_to_another, "it is a link"),
+        (Path.mkdir, "the path is a folder"),
+        (os.mkfifo, "the path is a pipe or a device"),
+        (bind_socket, "cannot be read (No such device or address)"),
+        (link_to_itself, "the path is a link"),
+        (link_to_zeros, "the path is a link"),
+        (link_to_another, "the path is a link"),
     ],
 )
 def test_what_is_no_plain_file_is_named(path: Path, make: Callable[[Path], object], complaint: str) -> None:
     make(path)
 
-    assert refusal(lambda: NOTE.read(path)) == f"{path}: this is no note: {complaint}; write it again"
+    assert refusal(lambda: NOTE.read(path)) == f"{path}: not a valid note: {complaint}; write it again"
 
 
 def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path) -> None:
@@ -75,7 +75,7 @@ def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path)
     assert given.read(path) == {"a": 1}
     path.unlink()
     link_to_zeros(path)
-    assert "it is a pipe or a device" in refusal(lambda: given.read(path))
+    assert "the path is a pipe or a device" in refusal(lambda: given.read(path))
     path.unlink()
     link_to_itself(path)
     assert "Too many levels of symbolic links" in refusal(lambda: given.read(path))
@@ -88,26 +88,26 @@ def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
     with open(path, "r+b") as file:
         file.truncate(1 << 40)
 
-    assert "it has more than 20 bytes" in refusal(lambda: NOTE.read(path))
+    assert "the file has more than 20 bytes" in refusal(lambda: NOTE.read(path))
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (b"", "no JSON (Input data was truncated)"),
-        (b'{"a": 1', "no JSON (Input data was truncated)"),
-        (b'{"a": NaN}', "no JSON (JSON is malformed: invalid character (byte 6))"),
-        (b'{"a": 1e999}', "no JSON (Number out of range - at `$[...]`)"),
-        (b'{"\xff": 1}', "no JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
-        (b'{"a": "\\ud800"}', "no JSON (Input data was truncated)"),
+        (b"", "invalid JSON (Input data was truncated)"),
+        (b'{"a": 1', "invalid JSON (Input data was truncated)"),
+        (b'{"a": NaN}', "invalid JSON (JSON is malformed: invalid character (byte 6))"),
+        (b'{"a": 1e999}', "invalid JSON (Number out of range - at `$[...]`)"),
+        (b'{"\xff": 1}', "invalid JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
+        (b'{"a": "\\ud800"}', "invalid JSON (Input data was truncated)"),
         (b"7", "Expected `object`, got `int`"),
         (b'{"a": "1"}', "Expected `int`, got `str` - at `$[...]`"),
         (b'{"a": true}', "Expected `int`, got `bool` - at `$[...]`"),
-        (b"[" * 100_000, "no JSON (maximum recursion depth exceeded while deserializing an object)"),
-        (b'{"a": ' * 200 + b"1" + b"}" * 200, "it is nested deeper than 100 levels"),
-        (b"9" * 5_000, "no JSON (Integer value out of range)"),
+        (b"[" * 100_000, "invalid JSON (maximum recursion depth exceeded while deserializing an object)"),
+        (b'{"a": ' * 200 + b"1" + b"}" * 200, "JSON is nested deeper than 100 levels"),
+        (b"9" * 5_000, "invalid JSON (Integer value out of range)"),
         (b'{"a": 1' + b"0" * 40 + b"}", "a number has more than 64 bits"),
     ],
 )
 def test_what_says_something_else_or_too_much_is_refused_in_one_line(path: Path, text: bytes, complaint: str) -> None:
-    assert refusal(lambda: NOTE.parse(text, path)) == f"{path}: this is no note: {complaint}; write it again"
+    assert refusal(lambda: NOTE.parse(text, path)) == f"{path}: not a valid note: {complaint}; write it again"

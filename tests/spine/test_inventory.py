@@ -66,7 +66,7 @@ def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
     [held] = artifact_statuses(tmp_path, [target_of("english")])
 
     assert (held.condition, held.manifest) == ("damaged", None)
-    assert held.reason.startswith(f"{manifest}: this is no manifest: no JSON")
+    assert held.reason.startswith(f"{manifest}: not a valid manifest: invalid JSON")
 
 
 def test_what_is_made_from_something_stale_is_stale_too(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ class TestUnfinished:
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed) == ("interrupted", "stale")
-        assert held.reason == "the recipe changed (language: french → english)"
+        assert held.reason == "the recipe changed (`language`: french → english)"
         assert held.size.documents == 6
 
     @pytest.mark.parametrize("name", [".words.building.1", ".words.old.2"])
@@ -158,7 +158,7 @@ class TestUnasked:
         [other] = orphans(Lineage(tmp_path), [])
 
         assert (other.name, other.digest) == (None, None)
-        assert other.damage == "this is no manifest: Object missing required field `schema`"
+        assert other.damage == "not a valid manifest: Object missing required field `schema`"
 
 
 def test_asking_changes_nothing(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_one_reject_above_the_limit_stops_the_build(rejects: int, rows: int, lim
 
 def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> None:
     assert refusal(lambda: check_rejects(1234, 10_000, "0.05", iter(REJECTS), "snapshot of fineweb")) == (
-        "snapshot of fineweb: 1,234 of 10,000 rows are rejected (7 empty_text), above max_reject_fraction 0.05 "
+        "snapshot of fineweb: 1,234 of 10,000 rows are rejected (7 empty_text), above `max_reject_fraction` 0.05 "
         "(the first: a.parquet row 0: empty_text; "
         "a.parquet row 1: empty_text; a.parquet row 2: empty_text; a.parquet row 3: empty_text; "
         "a.parquet row 4: empty_text); "
-        'look at those rows; raise `max_reject_fraction` in the recipe, to "0.5" say, if that is how it is'
+        'check those rows, or set `max_reject_fraction` in the recipe to "0.5" to accept these rejects'
     )

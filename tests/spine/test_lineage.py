@@ -54,7 +54,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
     assert refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest)) == (
         f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
-        "give the data root that has it with --data, or build it again from its recipe"
+        "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
     )
 
 
@@ -64,7 +64,7 @@ def test_a_manifest_that_cannot_be_read_is_mentioned_where_nothing_is_found(word
 
     told = refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest))
 
-    assert f"(1 can't be read, the first is {manifest})" in told
+    assert f"(1 cannot be read, the first is {manifest})" in told
 
 
 def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_
     chain = collect_chain(root / "megatron/set/train", root)
 
     what = (
-        f"made from words/split {digest}, which is not below "
+        f"input words/split {digest} not found below "
         f"corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text of {root}"
     )
     assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
@@ -205,7 +205,7 @@ def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(r
     assert folders(chain, root)[-1] == "selections/chosen"  # the others go on
     assert [finding.where for finding in chain.missing] == [root / "selections/chosen"]
     assert [(finding.where, finding.artifact) for finding in chain.broken] == [(other, ""), (manifest, "")]
-    assert chain.broken[0].what.startswith("this is no manifest: ")
+    assert chain.broken[0].what.startswith("not a valid manifest: ")
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_what_is_planted_where_the_lock_belongs_is_refused_and_its_target_untouc
     PLANTED[plant](lock_file, diary)
 
     assert refusal(lambda: fence_of(target), RetryableError) == (
-        f"{lock_file}: no lock can be held here: this is a link, a folder or a device, not a file of its own; "
+        f"{lock_file}: expected a lock file with one name, got a link, a folder or a device; "
         "delete it, then run the same command"
     )
     assert lock_owner(target) is None
@@ -331,7 +331,7 @@ def test_the_lock_of_another_user_is_told_as_such(target: Path) -> None:
 
     def is_told() -> bool:
         return refusal(lambda: fence_of(target), RetryableError) == (
-            f"{target.parent / '.fineweb.lock'}: this lock is another user's; "
+            f"{target.parent / '.fineweb.lock'}: the lock file belongs to another user; "
             "build as that user; a group shares a data root after chmod -R g+ws"
         )
 

@@ -211,7 +211,7 @@ def test_an_edited_identity_is_refused_with_both_digests() -> None:
 
     actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
     assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
-    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
+    assert error.fix == "the manifest was edited; restore it, or run its recipe with --replace"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_edited_identity_is_refused_with_both_digests() -> None:
 def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
     error = refusal(edited(change))
 
-    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
+    assert error.fix == "the manifest was edited; restore it, or run its recipe with --replace"
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
         (lambda value: value["identity"]["counts"].update(documents=0.5), "Expected `int | object`, got `float`"),
         (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
         (lambda value: value["identity"]["counts"].update(ledger=[]), "Expected `object`, got `array`"),
-        (lambda value: value["identity"]["counts"].update(documents=float("nan")), "no JSON (JSON is malformed"),
+        (lambda value: value["identity"]["counts"].update(documents=float("nan")), "invalid JSON (JSON is malformed"),
         (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON holds dicts with text keys"),
         (lambda value: value["identity"]["counts"].update(words=1 << 64), "a number has more than 64 bits"),
-        (lambda value: value["identity"]["files"][0].update(path="\ud800"), "no JSON ("),
+        (lambda value: value["identity"]["files"][0].update(path="\ud800"), "invalid JSON ("),
         (lambda value: value["identity"]["files"][0].update(path="a\0b"), "Expected `str` matching regex"),
         (lambda value: value["identity"]["files"][0].update(rows="9"), "Expected `int`, got `str`"),
         (lambda value: value["identity"]["files"].append(None), "Expected `object`, got `null`"),
@@ -254,7 +254,7 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
         (lambda value: value["storage"][0].pop("sha256"), "Object missing required field `sha256`"),
         (lambda value: value.update(provenance=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(builder="7"), "Expected `int`, got `str`"),
-        (lambda value: value["provenance"].update(seconds=float("inf")), "no JSON ("),
+        (lambda value: value["provenance"].update(seconds=float("inf")), "invalid JSON ("),
         (lambda value: value["provenance"].update(seconds="long"), "Expected `float`, got `str`"),
         (lambda value: value["provenance"].update(seconds_of=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(peak_memory_bytes="x"), "Expected `int | null`, got `str`"),
@@ -269,7 +269,7 @@ def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
 ) -> None:
     error = refusal(edited(change))
 
-    assert error.what.startswith(f"this is no manifest: {complaint}")
+    assert error.what.startswith(f"not a valid manifest: {complaint}")
     assert error.fix == "rebuild the artifact"
 
 
@@ -280,7 +280,7 @@ def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked
         _ = read.identity.counts["dropped"]["no_text"]
 
     assert str(refused.value) == (
-        "artifact/manifest.json: the manifest says nothing of `no_text`, which its kind does; rebuild the artifact"
+        "artifact/manifest.json: the manifest lacks `no_text`, which its kind requires; rebuild the artifact"
     )
     assert "no_text" not in read.identity.counts["dropped"]
     assert pickle.loads(pickle.dumps(read)) == read

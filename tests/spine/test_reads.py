@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import ExpectedHash, collect_hashes, expect_hash, hash_while_reading, verify_reads
+from pipeline_assets.spine.verified_reads import (
+    ExpectedHash,
+    collect_hashes,
+    expect_hash,
+    hash_while_reading,
+    verify_reads,
+)
 
 HONEST = b"one two three"
 PROMISE = ExpectedHash(hashlib.sha256(HONEST).hexdigest(), "sealed with", "build it again")
@@ -70,7 +76,7 @@ def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
         file.unlink()
 
     assert str(refused.value) == (
-        f"{file}: it can't be read (No such file or directory); give it back, then run the same command"
+        f"{file}: cannot be read (No such file or directory); restore the file, then run the same command"
     )
 
 

@@ -123,8 +123,14 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
             "remove it; known keys: rows, seed",
         ),
         ("    seed: healing\n", "", 5, "the key `source.sampling.seed` is missing", "add it"),
-        ("", "parts: [{kind: leef, leaves: 3}]\n", 8, "`parts.0.kind` is 'leef'", "did you mean leaf?"),
-        ("", "parts: [{kind: x}]\n", 8, "`parts.0.kind` is 'x'", "there are leaf, root"),
+        (
+            "",
+            "parts: [{kind: leef, leaves: 3}]\n",
+            8,
+            "`parts.0.kind` must be one of leaf, root, got 'leef'",
+            "did you mean leaf?",
+        ),
+        ("", "parts: [{kind: x}]\n", 8, "`parts.0.kind` must be one of leaf, root, got 'x'", "correct the value"),
         ("", "parts: [{leaves: 3}]\n", 8, "the key `parts.0.kind` is missing", "add it"),
         (
             "",
@@ -172,8 +178,8 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
     assert places == [
         (f"{path}:4", "unknown key `source.datset`"),
         (f"{path}:5", "the key `source.sampling.seed` is missing"),
-        (f"{path}:6", "`source.sampling.rows` is 0"),
-        (f"{path}:8", "`more.0.sampling.seed` is 7"),
+        (f"{path}:6", "`source.sampling.rows` must be > 0, got 0"),
+        (f"{path}:8", "`more.0.sampling.seed` must be text, got 7"),
     ]
 
 
@@ -187,7 +193,8 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
         (
             "name: fineweb_v1",
             "name: ../fineweb",
-            "`name` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit",
+            "`name` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit, "
+            "got '../fineweb'",
         ),
     ],
 )
@@ -204,7 +211,7 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str
 def test_a_key_that_is_there_twice_is_refused_with_its_line(path: Path, repeated: str) -> None:
     error = refusal(path, RECIPE.replace("    seed:", f"    {repeated}: 2000\n    seed:"))
 
-    assert error.what == "this is not YAML (line 7 has the key `rows` a second time)"
+    assert error.what == "this is not YAML (line 7 repeats the key `rows`)"
 
 
 def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> None:
@@ -238,7 +245,7 @@ def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, na
 
 
 def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
-    assert str(refusal(tmp_path)) == f"{tmp_path}: this is no recipe: it is a folder; give a recipe file"
+    assert str(refusal(tmp_path)) == f"{tmp_path}: not a valid recipe: the path is a folder; give a recipe file"
 
 
 def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:
@@ -277,9 +284,9 @@ def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str,
             "the file is empty",
             "write one: manifests/recipes and docs have examples",
         ),
-        (("- a\n- b\n",), "a recipe is a mapping, this is a list", "write `key: value` lines"),
-        (("just words",), "a recipe is a mapping, this is a str", "write `key: value` lines"),
-        (("7",), "a recipe is a mapping, this is a int", "write `key: value` lines"),
+        (("- a\n- b\n",), "a recipe must be a mapping, got list", "write `key: value` lines"),
+        (("just words",), "a recipe must be a mapping, got str", "write `key: value` lines"),
+        (("7",), "a recipe must be a mapping, got int", "write `key: value` lines"),
     ],
 )
 def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[str], what: str, fix: str) -> None:

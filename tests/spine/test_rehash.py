@@ -69,10 +69,10 @@ def test_a_file_that_changed_or_cannot_be_read_is_complained_of_and_hides_no_oth
 
     actual = sha256((folder / "e").read_bytes())
     assert found == {
-        "a": "it can't be read (No such file or directory)",
+        "a": "cannot be read (No such file or directory)",
         "b": None,
         "c": None,
-        "d": "it can't be read (Is a directory)",
+        "d": "cannot be read (Is a directory)",
         "e": f"sha256 is {actual}, sealed with {sha256(content('e', 5000))}",
     }
 

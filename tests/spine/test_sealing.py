@@ -105,7 +105,7 @@ def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: 
         spoil(building.path("parts/a.txt"))
 
         assert refusal(lambda: seal(building, files)) == (
-            f"{building.folder / 'parts/a.txt'}: the file is gone, or no longer has the 8 bytes that were written; "
+            f"{building.folder / 'parts/a.txt'}: the file is missing, or no longer has the 8 bytes that were written; "
             "run the command again"
         )
     assert not target.exists()
@@ -146,7 +146,9 @@ def test_a_builder_that_another_took_over_from_has_nowhere_to_write(target: Path
         with open_staging_dir(target, PLAN):
             told = refusal(lambda: first.path("parts/a.txt"))
 
-    assert told == f"{first.folder}: the building folder is gone; another builder took over; nothing was sealed"
+    assert (
+        told == f"{first.folder}: the staging directory no longer exists; another builder took over; nothing was sealed"
+    )
     assert not first.folder.exists()
 
 
@@ -165,7 +167,7 @@ def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> 
     (target / "thesis.tex").write_text("years of work")
 
     assert refusal(lambda: build(target)) == (
-        f"{target}: something is here that is no sealed artifact; move it away, then run the same command"
+        f"{target}: the path exists and is not a sealed artifact; move it away, then run the same command"
     )
     assert files_in(target) == {"thesis.tex": b"years of work"}
 

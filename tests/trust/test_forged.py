@@ -71,9 +71,9 @@ def test_a_storage_that_lists_nothing_is_damage(chain_root: Path) -> None:
 
     assert found.verdict == "damaged"
     assert [finding.what for finding in found.findings] == [
-        f"its storage lacks {name}, which is content" for name in sorted(names)
+        f"the storage lacks {name}, which is content" for name in sorted(names)
     ]
-    with pytest.raises(InputError, match="its storage lacks"):
+    with pytest.raises(InputError, match="the storage lacks"):
         open_artifact(chain_root / TRAIN)
 
 
@@ -82,7 +82,7 @@ def test_a_storage_that_leads_out_of_the_folder_is_refused_unread(chain_root: Pa
     manifest = require_manifest(chain_root / TRAIN)
     reseal(chain_root / TRAIN, dataclasses.replace(manifest, storage=[*manifest.storage, StoredFile(name, 1, "aa")]))
 
-    assert f": it names {name!r}, which is no file inside its folder; " in refusal(lambda: verify(chain_root / TRAIN))
+    assert f": the path {name!r} leads out of the folder; " in refusal(lambda: verify(chain_root / TRAIN))
 
 
 def test_a_member_that_leads_out_of_the_folder_is_refused(chain_root: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_member_that_leads_out_of_the_folder_is_refused(chain_root: Path) -> N
     ]
     reseal(folder, require_manifest(folder), inputs=inputs)
 
-    with pytest.raises(InputError, match="this is no manifest"):
+    with pytest.raises(InputError, match="not a valid manifest"):
         verify(folder)
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_content_and_no_label_of_the_kind_is_damage(chain_root
     verdict = files_match_manifest(artifact, Target(MEGATRON_SPLIT, "train", TRAIN, {}), chain_root)
 
     assert finding.what == (
-        "its storage lists README.md, which is neither content nor a label of healing/megatron_split"
+        "the storage lists README.md, which is neither content nor a label of healing/megatron_split"
     )
     assert (verdict.holds, verdict.because) == (False, f"manifest.json: {finding.what}")
 
@@ -154,12 +154,12 @@ def test_a_sealed_folder_holds_plain_files_and_folders_alone(chain_root: Path, t
     found = verify(folder)
 
     assert {finding.where.name: finding.what for finding in found.findings} == {
-        "tokens.bin": "this is a link, where only plain files were sealed",
-        "pipe": "this is a device, pipe or socket, where only plain files were sealed",
-        "link": "this is a link, where only plain files were sealed",
+        "tokens.bin": "expected a plain file, got a link",
+        "pipe": "expected a plain file, got a device, pipe or socket",
+        "link": "expected a plain file, got a link",
         "stranger": "the manifest doesn't name this file",
     }
-    with pytest.raises(InputError, match="this is a link"):
+    with pytest.raises(InputError, match="expected a plain file, got a link"):
         open_artifact(folder)
 
 
@@ -167,5 +167,5 @@ def test_a_manifest_whose_seal_does_not_hold_is_not_built_from(chain_root: Path)
     path = chain_root / TRAIN / "manifest.json"
     overwrite(path, path.read_bytes().replace(b'"host"', b'"hosu"'))
 
-    with pytest.raises(InputError, match="it isn't the bytes that were sealed, though its identity is"):
+    with pytest.raises(InputError, match="other bytes than were sealed, though with the sealed identity"):
         open_artifact(chain_root / TRAIN)

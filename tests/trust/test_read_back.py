@@ -109,13 +109,13 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
 
     assert with_copy == (
         f"{made.folder('train')}: {words}, which is not sealed below {made.root}; "
-        "give the data root that has it with --data, or build it again too with --upstream"
+        "use the data root that contains it, with --data or --out-dir, or build it again too with --upstream"
     )
     assert told(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
     assert told(with_upstream=True) == (
         f"{made.root}: {words}, of which no manifest is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests; "
-        "give the data root that has it with --data"
+        "use the data root that contains it, with --data or --out-dir"
     )
 
 

@@ -193,7 +193,7 @@ def test_what_is_replaced_before_any_line_of_the_verification_is_not_called_dama
         seal_set(tmp_path, "a")
         answers.add(interrupted(lambda: verified(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
 
-    assert answers == {"intact", f"{folder}: it was replaced while it was read; run the same command again"}
+    assert answers == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no system call exchanges folders there")
@@ -210,7 +210,7 @@ def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Pa
             swaps = {first: change_places, second: change_places}
             answers.add(interrupted(lambda: verified(folder), READERS, swaps)[0])
 
-    assert answers == {"intact", f"{folder}: it was replaced while it was read; run the same command again"}
+    assert answers == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
 
 
 def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path)
     found = scan_chain(folder, Scope(), SYSTEMS.label_names)
     shutil.rmtree(folder)
 
-    with pytest.raises(RetryableError, match="it was replaced while it was read; run the same command again"):
+    with pytest.raises(RetryableError, match="the folder was replaced while it was read; run the same command again"):
         read_and_check(found)
 
 
@@ -236,4 +236,4 @@ def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_pa
         except RetryableError as error:
             answers.add(error.what)
 
-    assert answers == {"it was replaced while it was read"}
+    assert answers == {"the folder was replaced while it was read"}

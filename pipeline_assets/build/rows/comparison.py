@@ -115,7 +115,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
         return Comparison(a, b)
     left, right = one.identity, other.identity
     parts, parts_now = _parts(left), _parts(right)
-    changes = {"recipe": changed_keys(left.recipe, right.recipe)}
+    changes = {"recipe": [f"{key}: {change}" for key, change in changed_keys(left.recipe, right.recipe).items()]}
     changes |= {name: changed_values(parts[name], parts_now[name]) for name in parts}
     counts = count_changes(left.counts, right.counts)
     return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))

@@ -29,8 +29,8 @@ from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import forbid_replacement
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
 
 To = Literal["parquet", "jsonl", "hf"]

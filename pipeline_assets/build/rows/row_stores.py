@@ -7,8 +7,8 @@ from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.store import Row, RowStore
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import REBUILD
 from pipeline_assets.spine.lineage import Lineage, find_data_root
+from pipeline_assets.spine.metadata_file import REBUILD
 
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 160

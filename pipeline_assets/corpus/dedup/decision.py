@@ -12,9 +12,9 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pipeline_assets.spine.durable import naming_file
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import Readable
+from pipeline_assets.spine.verified_reads import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18

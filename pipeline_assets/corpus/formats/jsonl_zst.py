@@ -11,8 +11,8 @@ import zstandard
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed, whole_lines
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import hash_while_reading
 from pipeline_assets.spine.staging import OutputFile
+from pipeline_assets.spine.verified_reads import hash_while_reading
 
 SUFFIX = ".jsonl.zst"
 _BLOCK_BYTES = 1 << 20

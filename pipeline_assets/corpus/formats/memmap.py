@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import PinnedFolder, pin_folder
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
 BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"

@@ -26,9 +26,9 @@ from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 

@@ -23,9 +23,10 @@ from pipeline_assets.corpus.parallel_text.translation_files import Sides
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import MetadataFile, seeded_rank
+from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
+from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.section import Option, RecipeSection, RejectShare
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)

@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFile
 
 logger = logging.getLogger("corpusmill")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")

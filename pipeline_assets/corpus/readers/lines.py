@@ -12,7 +12,7 @@ from typing import BinaryIO
 from pipeline_assets.corpus.formats.compression import decompressed, detect_codec, whole_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import hash_while_reading
+from pipeline_assets.spine.verified_reads import hash_while_reading
 
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES_FIX = "convert the file to lines of text, or exclude it"

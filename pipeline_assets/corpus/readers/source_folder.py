@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.compression import detect_codec
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import ExpectedHash, expect_hash
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3

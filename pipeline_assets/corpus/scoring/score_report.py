@@ -33,8 +33,8 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import StagingDir
 

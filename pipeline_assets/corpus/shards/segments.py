@@ -19,9 +19,9 @@ from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.files import REBUILD, MetadataFile
 from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import canonical_sha256
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, NpyHeader, read_npy_header, sealed_in
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import PinnedFolder, pin_folder, replaced_error
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
+from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder, replaced_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

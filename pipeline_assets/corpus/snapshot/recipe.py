@@ -94,7 +94,7 @@ class HubRows(RecipeSection):
 
     def rule_columns(self) -> dict[str, str]:
         """Return the columns that the rules need, each with the fix for a missing column."""
-        return {rule.column: f"correct the rule `{rule.text}` in `rules`" for rule in self.row_rules(())}
+        return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:
         """Return the name of a file of the dataset for errors."""

@@ -295,7 +295,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_search(built: Built, tmp_path:
     snapshot = built()["snapshot"]
     overwrite(tmp_path / "data" / "selections" / "pages_v1" / "manifest.json", b"{")
 
-    with pytest.raises(InputError, match="this is no manifest"):
+    with pytest.raises(InputError, match="not a valid manifest"):
         fate_of(tmp_path / "data", snapshot, 0)
 
 
@@ -341,6 +341,6 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
 )
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
     assert refusal(lambda: SourceRow.parse(text), UsageError) == (
-        f"{text}: this is no row of a hub file; "
+        (f"{text}: " if text else "") + "this is no row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
     )

@@ -150,7 +150,7 @@ def test_upstream_that_is_gone(built: Built, tmp_path: Path, area: str, kind: st
     assert refusal(lambda: trace_row(rows_in(train.folder, root), 0)) == (
         f"{root}: no artifact with digest {wanted} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
-        "give the data root that has it with --data, or build it again from its recipe"
+        "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
     )
 
 

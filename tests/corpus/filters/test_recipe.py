@@ -50,7 +50,7 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
         ({"masking": {"emails": True}}, "Field required"),
         ({"windows": {"window_bytes": 0}}, "greater than or equal to 1"),
         ({"windows": {"every": 0}}, "greater than or equal to 1"),
-        ({"windows": {"max_share": 0.5}}, "must be text"),
+        ({"windows": {"max_share": 0.5}}, "Input should be a valid string"),
         ({"windows": {"max_share": "1.1"}}, "must be at most 1"),
         ({"windows": {"max_share": "0.3333333333"}}, "write at most nine decimals"),
         ({"language": {"keep": []}}, "at least 1 item"),

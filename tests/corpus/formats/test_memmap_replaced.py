@@ -13,12 +13,12 @@ from sealed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.spine import durable, files
+from pipeline_assets.spine import durable, pinned_folder
 from pipeline_assets.spine.errors import InputError
 
 TESTS = Path(__file__).parents[2]
 PROJECT = TESTS.parents[1]
-READERS = (memmap, files)
+READERS = (memmap, pinned_folder)
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_set_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(sh
         seal_set(tmp_path, "a")
         answers.append(interrupted(lambda: opened(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
 
-    replaced = f"{folder}: it was replaced while it was read; open the set again"
+    replaced = f"{folder}: the folder was replaced while it was read; open the set again"
     assert set(answers) == {"a", "b", replaced}
     assert answers.count(replaced) > lines // (4 * share)
 
@@ -82,7 +82,7 @@ def test_sets_that_change_places_and_back_are_never_mixed(share: int, tmp_path: 
     for pair in random.Random(5).sample(pairs, len(pairs) // share):
         answers.add(interrupted(lambda: opened(folder), READERS, dict.fromkeys(pair, change_places))[0])
 
-    assert answers <= {"a", "b", f"{folder}: it was replaced while it was read; open the set again"}
+    assert answers <= {"a", "b", f"{folder}: the folder was replaced while it was read; open the set again"}
 
 
 def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_replaced(

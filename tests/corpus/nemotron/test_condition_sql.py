@@ -93,7 +93,7 @@ def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp
 
     assert f"good  {tmp_path}/recipes/good.yaml\n  missing" in done.stdout
     assert "bad.yaml:" in done.stdout and "IN with query is not supported" in done.stdout
-    assert "fifo.yaml: this is no recipe: it is a pipe" in done.stdout
+    assert "fifo.yaml: not a valid recipe: the path is a pipe" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ NO_MESSAGES = {"messages": []}
         (
             [said("fine"), NO_MESSAGES, {"messages": 3}],
             {"max_reject_fraction": "0.5"},
-            "2 of 3 rows are rejected (1 no_messages, 1 wrong_type), above max_reject_fraction 0.5 (the first: data/0",
+            "2 of 3 rows are rejected (1 no_messages, 1 wrong_type), above `max_reject_fraction` 0.5 (the first: ",
         ),
     ],
 )

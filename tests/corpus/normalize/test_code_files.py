@@ -170,7 +170,7 @@ def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> No
         StageARecipe.from_file_values(whole, tmp_path / "code.yaml", tmp_path)
 
     assert error.value.what == f"no file named LICENCE in {tmp_path}"
-    assert "sources.0.license_files" in error.value.args[1]
+    assert error.value.key == "sources.0.license_files"
     assert error.value.fix == "correct or remove `license_files`"
 
 

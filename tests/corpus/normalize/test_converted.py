@@ -29,7 +29,7 @@ def test_too_many_rejects_stop_the_build_and_show_the_first_five(normalized: Nor
         normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY, max_reject_fraction="0.05")
 
     shown = "; ".join(f"a.jsonl line {number + 1} (byte {27 * number}): no_text (null)" for number in range(5))
-    what = f"7 of 100 rows are rejected (7 no_text), above max_reject_fraction 0.05 (the first: {shown})"
+    what = f"7 of 100 rows are rejected (7 no_text), above `max_reject_fraction` 0.05 (the first: {shown})"
     assert error.value.what == what
     assert error.value.where == str(tmp_path / "data" / "stage_a" / "mixed" / "normalized" / "notes")
     assert not Path(error.value.where).exists()

@@ -82,10 +82,10 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
 @pytest.mark.parametrize(
     ("field", "column", "fix"),
     [
-        ("license", "licence", "set `columns.license` in the recipe to an existing column, or to null"),
-        ("license", "meta.license", "set `columns.license` in the recipe to an existing column, or to null"),
-        ("created_at", "date", "set `columns.created_at` in the recipe to an existing column, or to null"),
-        ("id", "meta.id", "set `columns.id` in the recipe to an existing column, or to null"),
+        ("license", "licence", "set `columns.license` in the recipe to an existing column, or leave it out"),
+        ("license", "meta.license", "set `columns.license` in the recipe to an existing column, or leave it out"),
+        ("created_at", "date", "set `columns.created_at` in the recipe to an existing column, or leave it out"),
+        ("id", "meta.id", "set `columns.id` in the recipe to an existing column, or leave it out"),
         ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
     ],
 )

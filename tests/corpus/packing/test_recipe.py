@@ -44,7 +44,11 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complai
 @pytest.mark.parametrize(
     ("tokenizer", "complaint"),
     [
-        ({"family": "gpt2"}, "`tokenizer.family` is 'gpt2'; there are o200k_harmony, hf_tokenizer, sentencepiece"),
+        (
+            {"family": "gpt2"},
+            "`tokenizer.family` must be one of o200k_harmony, hf_tokenizer, sentencepiece, got 'gpt2'; "
+            "correct the value",
+        ),
         ({"sha256": "0" * 64}, "the key `tokenizer.family` is missing; add it"),
         (
             {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>", "sha": 1},

@@ -56,6 +56,6 @@ def test_a_cache_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(
         )
         durable.exchange(later, cache)
 
-    replaced = f"{cache}: it was replaced while it was read; run the same command again"
+    replaced = f"{cache}: the folder was replaced while it was read; run the same command again"
     assert set(answers) == {"earlier", "later", replaced}
     assert answers.count(replaced) > 4

@@ -121,7 +121,9 @@ def test_more_bad_rows_than_the_recipe_allows_stop_it(tmp_path: Path) -> None:
     file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}, {"translation": "x"}])
 
     told = refusal(lambda: sample([file], tmp_path / "s"))
-    assert told.startswith(f"{tmp_path / 's'}: 2 of 1,000 rows are rejected (2 wrong_type), above max_reject_fraction")
+    assert told.startswith(
+        f"{tmp_path / 's'}: 2 of 1,000 rows are rejected (2 wrong_type), above `max_reject_fraction`"
+    )
     assert not (tmp_path / "s").exists()
     sample([lines_file(tmp_path / "b.jsonl", [*rows, *rows[:1], {"translation": 7}])], tmp_path / "s")
 

@@ -35,7 +35,7 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
 
     monkeypatch.setattr(durable, "failpoint", replace_once)
 
-    with pytest.raises(RetryableError, match="it was replaced while it was read"):
+    with pytest.raises(RetryableError, match="the folder was replaced while it was read"):
         export(store, "jsonl", target, 3)
 
     assert os.listdir(target.parent) == []

@@ -265,11 +265,14 @@ NO_MODELS = ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny
 def test_what_is_no_name_is_refused_before_the_hub_is_asked(
     hub: FaultyHub, hub_files: HubFiles, kind: str, name: str, example: str
 ) -> None:
-    files, shown = hub_files.for_models() if kind == "model" else hub_files, name.replace("\n", "⏎")
+    files, place = (
+        hub_files.for_models() if kind == "model" else hub_files,
+        f"{name}: ".replace("\n", "⏎") if name else "",
+    )
 
     line = refusal(lambda: files.resolve(name), UsageError)
 
-    assert line == f"{shown}: not a {kind} name; write owner/name, such as {example}"
+    assert line == f"{place}not a {kind} name; write owner/name, such as {example}"
     assert hub.requests == []
 
 

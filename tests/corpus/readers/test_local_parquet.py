@@ -61,7 +61,7 @@ def test_nested_columns_may_be_named(source: Source, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "name", "where"),
-    [("text", "body", "the column that holds the text"), ("id", "meta.uid", "an existing column, or to null")],
+    [("text", "body", "the column that holds the text"), ("id", "meta.uid", "an existing column, or leave it out")],
 )
 def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, name: str, where: str) -> None:
     file = source(stored(pages(1)), "a.parquet")

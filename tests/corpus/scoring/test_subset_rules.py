@@ -43,7 +43,7 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
         ),
         ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
         ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),
-        ({"max_rows": 0}, "`rules.mine.max_rows` is 0"),
+        ({"max_rows": 0}, "`rules.mine.max_rows` must be >= 1, got 0"),
         ({"percentiles": [0, 1]}, "did you mean `percentile`?"),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: di
     [
         *(({"rules": {name: {}}}, "must be lower-case words") for name in ("Anchor", "a-b", "a/b", "", "a_")),
         ({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "`order` has a, a: write each of a, b in it once"),
-        ({"rules": {}}, "`rules` is {}"),
+        ({"rules": {}}, "`rules` must have at least 1 item, got {}"),
     ],
 )
 def test_rules_have_names_of_folders_and_are_ordered_once(content: dict[str, Any], why: str) -> None:

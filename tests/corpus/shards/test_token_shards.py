@@ -76,7 +76,7 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
 
     assert first.tolist() == [2] * 4
     line = refusal(lambda: opened[11], RetryableError)
-    assert line == f"{folder}: it was replaced while it was read; open the set again"
+    assert line == f"{folder}: the folder was replaced while it was read; open the set again"
     line = refusal(lambda: pickle.loads(pickled), RetryableError)
     assert line == f"{folder}: it was replaced since the set was opened; open the set again"
 

@@ -172,7 +172,7 @@ def test_a_section_that_this_program_does_not_read_asks_for_the_one_that_wrote_i
     content = HealingRecipe.read(RECIPE).megatron.content() | change
 
     assert refusal(lambda: MegatronRecipe.from_content(content), UsageError) == (
-        f"the recipe in the manifest: {complaint}; use the version of the program that made it"
+        f"the recipe in the manifest: {complaint}; use the version of the program that wrote it"
     )
 
 
@@ -186,7 +186,10 @@ def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections
     (tmp_path / snapshot.folder).rename(tmp_path / "moved")
     build_snapshot(healing_recipe(recipe.snapshot.revision, {"amount": {"documents": 3}}), tmp_path)
 
-    with pytest.raises(InputError, match=r"digest is sha256:.*, expected sha256:.*; it was replaced: run again"):
+    with pytest.raises(
+        InputError,
+        match=r"digest is sha256:.*, expected sha256:.*; the artifact was replaced; run the same command again",
+    ):
         split.kind.build(split, Run(tmp_path, INLINE))
 
 

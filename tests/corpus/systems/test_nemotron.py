@@ -79,10 +79,14 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
     ("changes", "line"),
     [
         ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 is no longer rendered; write"),
-        ({"loss": {"mode": "assistant_first"}}, "`rows.loss.mode` is 'assistant_first'; did you mean assistant_last?"),
+        (
+            {"loss": {"mode": "assistant_first"}},
+            "`rows.loss.mode` must be one of assistant_all, assistant_last, "
+            "got 'assistant_first'; did you mean assistant_last?",
+        ),
         ({"loss": {"mode": "assistant_all", "call": True}}, "unknown key `rows.loss.call`"),
         ({"max_reject_fraction": "1.5"}, "must be at most 1"),
-        ({"shard_bytes": 0}, "`rows.shard_bytes` is 0"),
+        ({"shard_bytes": 0}, "`rows.shard_bytes` must be > 0, got 0"),
         ({"tokenizer": {"family": "o200k_harmony", "sha256": "0" * 64}}, "the vocabulary that ships with this program"),
     ],
 )
@@ -93,7 +97,7 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ({"scan": {"max_rows": 0}}, "`scan.max_rows` is 0"),
+        ({"scan": {"max_rows": 0}}, "`scan.max_rows` must be >= 1, got 0"),
         ({"scan": None}, "the recipe requests no artifact; add `scan` for inventories, `rows` for normalised rows"),
         (
             {"scan": {"max_rows": None}, "hf_layout": {"readme": True}},

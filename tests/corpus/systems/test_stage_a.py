@@ -58,8 +58,8 @@ def twice(name: str) -> Change:
         ),
         (
             of("notes", kind="x"),
-            "`sources.4.kind` is 'x'",
-            "there are hub, wikipedia, stackexchange, local, normalized",
+            "`sources.4.kind` must be one of hub, wikipedia, stackexchange, local, normalized, got 'x'",
+            "correct the value",
         ),
         (
             of("notes", license_tag="cc-by-sa-40"),
@@ -86,8 +86,8 @@ def twice(name: str) -> Change:
         ),
         (
             of("notes", source="My notes"),
-            "`sources.4.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, "
-            "a letter or digit first",
+            "`sources.4.source` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a "
+            "letter or digit, got 'My notes'",
             "correct the value",
         ),
     ],
@@ -401,7 +401,7 @@ class TestStaleness:
         states = self.states()
 
         assert list(states) == ["stage_a/filtered/letters"]
-        assert states["stage_a/filtered/letters"] == "stale: the recipe changed (filters.length.min_words: None → 1)"
+        assert states["stage_a/filtered/letters"] == "stale: the recipe changed (`filters.length.min_words`: None → 1)"
         assert self.again() == ["stage_a/filtered/letters", "stage_a/report"]
 
     def test_a_folder_that_moved_changes_nothing_and_is_read_where_it_is(self) -> None:
@@ -448,7 +448,7 @@ class TestStaleness:
         self.content = self.content[chosen]
 
         assert self.states() == {
-            "stage_a/report": f"stale: the recipe changed (sources: ['letters', 'diaries'] → {names})"
+            "stage_a/report": f"stale: the recipe changed (`sources`: ['letters', 'diaries'] → {names})"
         }
 
     def test_an_artifact_of_another_recipe_is_replaced_only_when_told_to(self) -> None:
@@ -456,7 +456,7 @@ class TestStaleness:
 
         told = refusal(lambda: build(recipe_of(*self.content), self.root), UsageError)
 
-        assert told.endswith("; give it another `name` in the recipe, or run with --replace")
+        assert told.endswith("; set another `name` in the recipe, or run with --replace")
 
 
 def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_have(tmp_path: Path) -> None:

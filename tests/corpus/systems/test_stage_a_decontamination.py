@@ -92,7 +92,7 @@ def second_set(content: dict[str, Any]) -> None:
     ("change", "what"),
     [
         (second_set, "`decontamination`: two evaluation sets are called quiz: choose unique names"),
-        (change_of(evaluation=[]), "`decontamination.evaluation` is []: Tuple should have at least 1 item"),
+        (change_of(evaluation=[]), "`decontamination.evaluation` must have at least 1 item, got []"),
         (change_of(ngram_word=3), "unknown key `decontamination.ngram_word`"),
     ],
 )

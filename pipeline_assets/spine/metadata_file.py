@@ -1,0 +1,129 @@
+"""Metadata files: small files that the project writes and reads back.
+
+These are manifests, locks, plans, receipts, tickets and recipes. Between the write and the read, anything can happen to
+one: an edit, a bad disk, or a folder, a link or a device in its place. So all of them are read in one way: without
+blocking, up to a maximum size, and into an expected shape. Anything else is a one-line error.
+"""
+
+import errno
+import io
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import read_error_text
+
+_MAX_DEPTH = 100  # levels of lists and mappings; files of the project have ten
+_MAX_BITS = 64
+_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # opens a FIFO without a writer, which is then refused
+REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # fix for a damaged file of an artifact
+T = TypeVar("T")
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class MetadataFile(Generic[T]):
+    """Type of small file that the project writes and reads back.
+
+    Attributes:
+        noun: Name of the type in messages.
+        max_bytes: Maximum size; a larger file is an error.
+        fix: Fix in messages about an unusable file.
+        shape: Type that msgspec converts the content to.
+        allow_symlink: Whether the path may be a symlink. Users may link their files; the program writes no links.
+    """
+
+    noun: str
+    max_bytes: int
+    fix: str
+    shape: type[T]
+    allow_symlink: bool = False
+
+    def read(self, path: Path) -> T:
+        """Read and convert a file.
+
+        Raises:
+            FileNotFoundError, NotADirectoryError: The file does not exist.
+            InputError: The path is not such a file, or its content is damaged.
+        """
+        return self.parse(self.read_raw(path), path)
+
+    def read_raw(self, path: Path | str) -> bytes:
+        """Return the bytes of a file; errors are those of `read`.
+
+        A string is accepted too, since building a Path takes longer than reading the file.
+        """
+        flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
+        try:
+            with io.FileIO(os.open(path, flags)) as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise self._refused("the path is a pipe or a device", path)
+                if found.st_size > self.max_bytes:
+                    raise self._refused(f"the file has more than {self.max_bytes:,} bytes", path)
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except IsADirectoryError:
+            raise self._refused("the path is a folder", path) from None
+        except PermissionError:
+            raise RetryableError("reading is not allowed", path, "give read permission") from None
+        except OSError as error:
+            is_link = error.errno == errno.ELOOP and not self.allow_symlink and os.path.islink(path)
+            raise self._refused("the path is a link" if is_link else read_error_text(error), path) from None
+
+    def has_content(self, path: Path, data: bytes) -> bool:
+        """Check whether the file exists and contains exactly these bytes."""
+        try:
+            return self.read_raw(path) == data
+        except (FileNotFoundError, NotADirectoryError, InputError):
+            return False
+
+    def parse(self, data: bytes, where: Path) -> T:
+        """Convert the bytes of a file.
+
+        Raises:
+            InputError: The bytes are not JSON of the expected shape.
+        """
+        try:
+            value = msgspec.json.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise self._refused(f"invalid JSON ({error})", where) from None
+        if (complaint := _nesting_error(value)) is not None:
+            raise self._refused(complaint, where)
+        return self.convert_part(value, self.shape, where)
+
+    def convert_part(self, value: Any, shape: type[Part], where: Path) -> Part:
+        """Convert a part of the decoded JSON.
+
+        Raises:
+            InputError: The part does not have the shape.
+        """
+        try:
+            return msgspec.convert(value, shape)
+        except msgspec.ValidationError as error:
+            raise self._refused(str(error), where) from None
+
+    def _refused(self, complaint: str, where: Path | str) -> InputError:
+        return InputError(f"not a valid {self.noun}: {complaint}", where, self.fix)
+
+
+def _nesting_error(value: object) -> str | None:
+    """Describe nesting or a number beyond our limits; None if within them.
+
+    Recursive functions fail on deep nesting, and calculations on huge numbers.
+    """
+    level: list[Any] = [[value]]
+    for _ in range(_MAX_DEPTH + 1):
+        items = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
+        if any(isinstance(item, int) and item.bit_length() > _MAX_BITS for item in items):
+            return f"a number has more than {_MAX_BITS} bits"
+        level = [item for item in items if isinstance(item, list | dict)]
+        if not level:
+            return None
+    return f"JSON is nested deeper than {_MAX_DEPTH} levels"
