@@ -180,7 +180,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
     ("change", "path", "status", "line"),
     [
         ({"sha256": "0" * 64}, "tokenizer.json", 1, "{root}/tokenizer.json: sha256 is "),
-        ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no "),
+        ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is not "),
         ({}, "none.json", 1, "{root}/none.json: cannot read the tokenizer file (No such file or"),
         ({}, None, 2, "{recipe}:23: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
     ],

@@ -44,10 +44,10 @@ def _has_valid_hash(folder: Path, file: OutputFile) -> bool:
     except OSError:
         return False
     with open(descriptor, "rb", buffering=0) as opened:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             return False
         if file.start is None:
-            return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
+            return status.st_size == file.bytes and stream_sha256(opened) == file.sha256
         opened.seek(file.start)
         return stream_sha256(opened, file.bytes) == file.sha256

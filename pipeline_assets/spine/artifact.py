@@ -58,8 +58,8 @@ class Artifact:
 
     def members(self) -> list[Manifest]:
         """Return the manifests of the artifacts inside this folder that are its content."""
-        found = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
-        return [manifest for manifest in found if manifest is not None]
+        manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
+        return [manifest for manifest in manifests if manifest is not None]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -156,9 +156,9 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
         complaint = _hash_error(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, complaint) if complaint else item
     for member, digest in member_digests(manifest).items():
-        found = read_member(folder, member, digest)
-        if isinstance(found, Damage):
-            yield found
+        result = read_member(folder, member, digest)
+        if isinstance(result, Damage):
+            yield result
             continue
         for item in verify(folder / member, label_names):
             yield replace(item, path=f"{member}/{item.path}")
@@ -219,12 +219,12 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
     """Return the manifest of a member; damage if it is missing or another artifact."""
     try:
-        found = read_manifest(folder / member)
+        manifest = read_manifest(folder / member)
     except InputError as error:
         return Damage(f"{member}/{FILE_NAME}", error.what)
-    if found is None or found.digest != digest:
-        return Damage(member, f"digest is {found.digest if found else 'missing'}, sealed with {digest}")
-    return found
+    if manifest is None or manifest.digest != digest:
+        return Damage(member, f"digest is {manifest.digest if manifest else 'missing'}, sealed with {digest}")
+    return manifest
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
@@ -233,14 +233,14 @@ def size_error(folder: Path, file: StoredFile) -> str | None:
     None if it is as stored.
     """
     try:
-        found = os.lstat(folder / file.path)
+        status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
         return "the file is missing"
     except OSError as error:
         return read_error_text(error)
-    if not stat.S_ISREG(found.st_mode):
-        return _file_type_error(found.st_mode)
-    return None if found.st_size == file.bytes else f"has {found.st_size:,} bytes, sealed with {file.bytes:,}"
+    if not stat.S_ISREG(status.st_mode):
+        return _file_type_error(status.st_mode)
+    return None if status.st_size == file.bytes else f"has {status.st_size:,} bytes, sealed with {file.bytes:,}"
 
 
 def _file_type_error(mode: int) -> str:

@@ -64,7 +64,7 @@ def refusing_strange_places(path: Path) -> Iterator[None]:
 def boot() -> str:
     """Return a name for the time since the machine was started.
 
-    Whatever was written since then is as written, synced or not. Without a boot id, the name is that of this process.
+    Whatever was written since then is as written, synced or not. Without a boot id, each process gets its own name.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -272,7 +272,7 @@ def is_shared(folder: Path) -> bool:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with its entries in the order of their names.
 
-    A missing path is no error.
+    A missing path is ignored.
     """
     if path.is_dir() and not path.is_symlink():
         for entry in sorted(path.iterdir()):

@@ -134,8 +134,8 @@ def adopt_finished_shards(
 
     `run_missing` runs them. Errors are those of `run_stage`.
     """
-    found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
-    finished = {name: receipt for name, receipt in found.items() if receipt is not None and _reads_match(receipt)}
+    receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
+    finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
@@ -153,7 +153,7 @@ def adopt_finished_shards(
 
 
 def _reads_match(receipt: Receipt) -> bool:
-    """Check whether a finished shard read files with the hashes that the build expects."""
+    """Check whether a finished shard read files with their expected hashes."""
     try:
         check_hashes(receipt.reads)
     except InputError:

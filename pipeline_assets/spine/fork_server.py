@@ -237,7 +237,7 @@ class _Forked:
 
 
 def _serve(control: Connection) -> None:
-    """Load, fork and reap workers on request, until the pipe closes or the parent ends."""
+    """Load, fork and reap workers until the pipe closes or the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -309,8 +309,8 @@ def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int, float] | 
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        found, status, used = os.wait4(pid, os.WNOHANG)
-        if found:
+        ended_pid, status, used = os.wait4(pid, os.WNOHANG)
+        if ended_pid:
             return os.waitstatus_to_exitcode(status), used.ru_maxrss, used.ru_utime + used.ru_stime
         if deadline is not None and time.monotonic() >= deadline:
             return None

@@ -11,7 +11,7 @@ _CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missi
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an optional part, by its name in `pyproject.toml`.
+    """Return the command that installs an extra of `pyproject.toml`.
 
     No package index has the program: a checkout installs from its own folder, a wheel the packages that the part needs.
     """

@@ -73,24 +73,24 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _found(self) -> list[tuple[str, Manifest | InputError]]:
-        return [found for area in sorted(AREAS) for found in _scan_folders(str(self.root / area))]
+    def _entries(self) -> list[tuple[str, Manifest | InputError]]:
+        return [entry for area in sorted(AREAS) for entry in _scan_folders(str(self.root / area))]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
         """Readable manifests in the areas by folder, members included."""
-        return {Path(place): manifest for place, manifest in self._found if isinstance(manifest, Manifest)}
+        return {Path(place): manifest for place, manifest in self._entries if isinstance(manifest, Manifest)}
 
     @cached_property
     def unreadable(self) -> dict[Path, InputError]:
         """Errors of the other manifests by folder."""
-        return {Path(place): error for place, error in self._found if isinstance(error, InputError)}
+        return {Path(place): error for place, error in self._entries if isinstance(error, InputError)}
 
     @cached_property
     def _places(self) -> Mapping[str, list[tuple[str, str]]]:
         """Folder and name of the sealed artifacts by digest."""
         places: dict[str, list[tuple[str, str]]] = {}
-        for place, manifest in self._found:
+        for place, manifest in self._entries:
             if isinstance(manifest, Manifest):
                 places.setdefault(manifest.digest, []).append((place, manifest.name))
         return places
@@ -251,15 +251,15 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
             if "bytes" in entry:
                 chain.external_inputs.setdefault(artifact.manifest.digest, []).append(entry)
             elif entry["digest"] not in seen | inputs.keys():
-                found = lineage.find(entry["digest"])
-                if found is not None:
-                    inputs[entry["digest"]] = found
+                upstream = lineage.find(entry["digest"])
+                if upstream is not None:
+                    inputs[entry["digest"]] = upstream
                 else:
                     seen.add(entry["digest"])
-                    upstream = f"{entry['name']} {entry['digest']}"
-                    what = f"input {upstream} not found below {', '.join(AREAS)} of {root}"
+                    name = f"{entry['name']} {entry['digest']}"
+                    what = f"input {name} not found below {', '.join(AREAS)} of {root}"
                     chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
-        waiting += [found for digest, found in inputs.items() if digest not in seen]
+        waiting += [upstream for digest, upstream in inputs.items() if digest not in seen]
         seen |= inputs.keys()
     if chain.missing and lineage is not None:  # one of the unreadable manifests may be the missing one
         known = {finding.where.absolute() for finding in chain.broken}
@@ -270,8 +270,8 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
 
 def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
     for member, digest in member_digests(artifact.manifest).items():
-        found = read_member(artifact.folder, member, digest)
-        if isinstance(found, Damage):
-            chain.broken.append(Finding(artifact.folder / found.path, found.what, artifact.manifest.digest))
+        result = read_member(artifact.folder, member, digest)
+        if isinstance(result, Damage):
+            chain.broken.append(Finding(artifact.folder / result.path, result.what, artifact.manifest.digest))
         else:
-            yield Artifact(artifact.folder / member, found)
+            yield Artifact(artifact.folder / member, result)

@@ -205,11 +205,11 @@ def _opened(path: Path) -> int:
             raise
         raise _not_a_lock_file(path) from None
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise _not_a_lock_file(path)
         mode = 0o660 if durable.is_shared(path.parent) else 0o600
-        if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
+        if stat.S_IMODE(status.st_mode) != mode and status.st_uid == os.geteuid():
             durable.step("chmod", path)
             os.fchmod(descriptor, mode)
     except BaseException:

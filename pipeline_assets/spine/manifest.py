@@ -97,7 +97,7 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """True if the file is stored uncompressed: the hash of its bytes is its content hash."""
+        """True if the file is stored uncompressed, so that both hashes are equal."""
         return not self.path.endswith(_NOT_RAW)
 
 
@@ -254,10 +254,10 @@ def is_seal_intact(data: bytes) -> bool:
 
     The seal is the sha256 of all other lines.
     """
-    found = _SEAL.search(data)
-    if found is None:
+    seal = _SEAL.search(data)
+    if seal is None:
         return False
-    return hashlib.sha256(data[: found.start()] + data[found.end() :]).hexdigest() == found[1].decode()
+    return hashlib.sha256(data[: seal.start()] + data[seal.end() :]).hexdigest() == seal[1].decode()
 
 
 def is_inside(name: str) -> bool:

@@ -61,10 +61,10 @@ class MetadataFile(Generic[T]):
         flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
             with io.FileIO(os.open(path, flags)) as file:
-                found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
                     raise self._refused("the path is a pipe or a device", path)
-                if found.st_size > self.max_bytes:
+                if status.st_size > self.max_bytes:
                     raise self._refused(f"the file has more than {self.max_bytes:,} bytes", path)
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):

@@ -83,7 +83,7 @@ def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
 def forbid_replacement(folder: Path) -> Iterator[None]:
     """Check that all files that the block reads by path come from one folder.
 
-    A missing folder is no error here; the block reports it.
+    A missing folder is ignored here; the block reports it.
 
     Raises:
         RetryableError: Another folder replaced it during the block.

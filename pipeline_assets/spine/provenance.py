@@ -65,8 +65,8 @@ def library_versions() -> Mapping[str, str | None]:
 
     None if not installed.
     """
-    found = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
-    return {name: None if package is None else package.version for name, package in found.items()}
+    packages = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
+    return {name: None if package is None else package.version for name, package in packages.items()}
 
 
 def versions() -> dict[str, str | None]:

@@ -52,12 +52,12 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
         node = _composed(RECIPE_FILE.read_raw(path))
         for part in location:  # the tag of a union is not a key
             if isinstance(node, yaml.MappingNode):
-                found = next((pair for pair in node.value if pair[0].value == part), None)
+                entry = next((pair for pair in node.value if pair[0].value == part), None)
             else:
                 items = node.value if isinstance(node, yaml.SequenceNode) else []
-                found = (items[part], items[part]) if isinstance(part, int) and part < len(items) else None
-            if found is not None:
-                line, node = found[0].start_mark.line + 1, found[1]
+                entry = (items[part], items[part]) if isinstance(part, int) and part < len(items) else None
+            if entry is not None:
+                line, node = entry[0].start_mark.line + 1, entry[1]
     return str(path) if line is None else f"{path}:{line}"
 
 
@@ -110,7 +110,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is three ti
 
 
 def _limit_depth(text: str) -> None:
-    """Check the depth, since libyaml recurses for each level and could exhaust the stack.
+    """Check the depth, because libyaml recurses for each level.
 
     Raises:
         ValueError: The text has too many levels.

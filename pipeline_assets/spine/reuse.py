@@ -9,7 +9,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
     """Link every stored file of an artifact, labels included.
 
-    The result is equal to that of the artifact's own build.
+    The result equals the one of the artifact's own build.
     """
     identity = artifact.manifest.identity
     contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()

@@ -148,17 +148,17 @@ def validated(
     Raises:
         UsageError: All errors, sorted by line.
     """
-    found: list[InputError] = []
+    errors: list[InputError] = []
     checked = None
     try:
         checked = section.model_validate(dict(values))
     except pydantic.ValidationError as error:
-        found += format_validation_errors(error, section, locate)
+        errors += format_validation_errors(error, section, locate)
     for problem in cross_checks:
         dotted = ".".join(map(str, problem.location))
-        found.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
-    if checked is None or found:
-        raise combine_errors(sorted(found, key=_line_in_message))
+        errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
+    if checked is None or errors:
+        raise combine_errors(sorted(errors, key=_line_in_message))
     return checked
 
 

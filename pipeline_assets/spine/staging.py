@@ -156,7 +156,7 @@ class StagingView:
         return read_receipt(self.folder / self._receipt_name(stage, shard))
 
     def forget(self, stage: str, shard: str) -> None:
-        """Remove the receipt of a shard; a missing one is no error."""
+        """Remove the receipt of a shard, if it exists."""
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
     def finished_shards(self, stage: str = "*") -> int:
@@ -164,8 +164,8 @@ class StagingView:
 
         A stage name with a dot belongs to no shards.
         """
-        found = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
-        return sum("." not in path.parent.name for path in found)
+        paths = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
+        return sum("." not in path.parent.name for path in paths)
 
     def _receipt_name(self, stage: str, shard: str) -> str:
         return f"{RECEIPTS}/{stage}/{shard}.json"
@@ -250,8 +250,8 @@ def leftover_target(folder: Path) -> Path | None:
 
 def numbered(target: Path, role: Role) -> list[Path]:
     """List the folders `.name.<role>.<number>` next to a target, by number."""
-    found = [path for path in sibling_folder(target) if path.name.startswith(f".{target.name}.{role}.")]
-    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=staging_number)
+    paths = [path for path in sibling_folder(target) if path.name.startswith(f".{target.name}.{role}.")]
+    return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=staging_number)
 
 
 def sibling_folder(target: Path) -> list[Path]:

@@ -103,7 +103,7 @@ def expect_hash(path: Path, promise: ExpectedHash, is_streamed: bool) -> None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Compare hashes of files that were read whole with those that the build expects.
+    """Compare hashes of files that were read whole with their expected hashes.
 
     Raises:
         InputError: A file has another hash.
@@ -143,9 +143,9 @@ class _Hashed:
         data = self._file.read(size)
         self._hash.update(data)
         if not data:
-            found = {str(self._path): self._hash.hexdigest()}
+            hashes = {str(self._path): self._hash.hexdigest()}
             if _gathered is None:
-                check_hashes(found)
+                check_hashes(hashes)
             else:
-                _gathered.update(found)
+                _gathered.update(hashes)
         return data

@@ -187,7 +187,7 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
-    """Run jobs and send receipts or failures, until the pipe closes or the parent ends.
+    """Run jobs and send receipts or failures until the pipe closes or the parent ends.
 
     A worker that grew by `growth_bytes` exits, so that a fresh one replaces it; None sets no limit.
     """

@@ -236,7 +236,8 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
     shard = Words("w", ("one", "two"))
 
     assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
-        "w: the worker crashes on rows 0 to 2 together, but on neither half alone; run again with fewer workers or more memory"
+        "w: the worker crashes on rows 0 to 2 together, but on neither half alone; "
+        "run again with fewer workers or more memory"
     )
 
 
