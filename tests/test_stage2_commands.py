@@ -128,7 +128,7 @@ def test_filter_writes_a_text_a_line_which_is_read_back_as_the_same_documents(
     [hint] = [line for line in done.stdout.splitlines() if "text_unit" in line]
     assert hint.strip() == "to read it in a recipe: {kind: local, files: [web.txt], text_unit: line}"
 
-    section = yaml.safe_load(hint.partition(" by ")[2])
+    section = yaml.safe_load(hint.partition(": ")[2])
     section |= {"source": "web", "path": str(tmp_path), "domain": "web", "license_tag": "odc-by"}
     recipe_with(tmp_path, hub.commits(), lambda content: content.update(sources=[section], **_SHARDS), "again")
     typed("stage2", "process", "again", "--out-dir", tmp_path)
