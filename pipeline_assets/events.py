@@ -45,7 +45,7 @@ def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.Ass
     The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
     calls the asset stale, and partitions that are still up to date are reported with the new version.
     """
-    contents = sorted([target.partition or "", canonical_sha256(target.user_prompt())] for target in targets)
+    contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
     nodes = sorted(key.to_user_string() for key in sources)  # Dagster calls an asset stale if its edges change
     return f"{kind.stage.version}-{canonical_sha256([contents, nodes]).removeprefix('sha256:')[:12]}"
 

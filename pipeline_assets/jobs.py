@@ -15,10 +15,10 @@ import dagster as dg
 
 from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.files import Period, delete_versions, version_for
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe, recipe_of_folders
 from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_versions import Period, delete_versions, version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target

@@ -25,8 +25,8 @@ import dagster as dg
 import pydantic
 
 from pipeline_assets.assets import name_in_dagster
-from pipeline_assets.build.files import Period
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import Act, build_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import read_yaml

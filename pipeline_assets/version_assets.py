@@ -12,9 +12,9 @@ import dagster as dg
 
 from pipeline_assets import versions
 from pipeline_assets.assets import build_asset, partition_mapping
-from pipeline_assets.build.files import earlier_version
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_versions import earlier_version
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.events import RecipeByFolder, by_kind

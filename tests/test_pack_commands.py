@@ -79,7 +79,7 @@ def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) 
     }
     assert {"longer than a row", "epochs", "packed tokens", "unused documents"} <= set(told["notes"])
     assert "not deduplicated" not in typed[0].stderr
-    assert "not deduplicated: a text may be in it more often than its epochs say" in typed[1].stderr
+    assert "the packed corpus is not deduplicated; a text may occur more often than its epochs" in typed[1].stderr
 
 
 def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: list[Typed], work: Path) -> None:

@@ -14,8 +14,8 @@ from demo_variants import copy_of
 from forged import flip
 from materialized import NOWHERE, run_job
 
-from pipeline_assets.build.files import version_for
 from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_versions import version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.definitions import build_definitions

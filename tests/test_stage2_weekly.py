@@ -10,7 +10,7 @@ import yaml
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.build.files import delete_versions, list_versions
+from pipeline_assets.build.recipe_versions import delete_versions, list_versions
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify

@@ -1,1 +1,1 @@
-"""How recipes are built: kinds of artifacts, runs, the one driver, and the recipe files that commands write."""
+"""Builds: recipes, kinds of artifacts and the driver that builds them."""

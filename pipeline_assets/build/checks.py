@@ -1,4 +1,4 @@
-"""Checks: what must hold of every artifact of a kind."""
+"""Checks of artifacts after a build."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ CheckFunction = Callable[[Artifact, Target, Path], Verdict]
 
 @dataclass(frozen=True)
 class Check:
-    """A question that is asked of every artifact of a kind.
+    """Check of an artifact of a kind.
 
     Attributes:
-        question: what must hold, in a sentence.
-        evaluate: of the artifact, its target and the data root.
-        is_blocking: whether a failure holds the artifact back; else it is a warning.
+        question: the invariant, as a sentence for people.
+        evaluate: evaluates an artifact, with its target and the data root.
+        is_blocking: whether a failure stops downstream builds; otherwise it is a warning.
     """
 
     name: str
@@ -28,20 +28,26 @@ class Check:
     is_blocking: bool = True
 
 
-def artifact_check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """The question that a judge's name and docstring say, of an artifact alone."""
+def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
+    """Return the check of a function that needs only the artifact.
+
+    The function's name becomes the check's name; the first paragraph of its docstring is shown in the UI.
+    """
     return context_check(
-        functools.wraps(judge)(lambda artifact, target, root: judge(artifact)), is_blocking=is_blocking
+        functools.wraps(function)(lambda artifact, target, root: function(artifact)), is_blocking=is_blocking
     )
 
 
-def context_check(judge: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Likewise, of an artifact beside what it was made from, or is compared to."""
-    return Check(judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip(), judge, is_blocking)
+def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
+    """Return the check of a function that also needs target and data root.
+
+    Name and question are as in `artifact_check`.
+    """
+    return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 
 def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verdict:
-    """Every file is there, byte for byte as it was sealed, and there are no others."""
+    """Check that files match their sealed size and sha256, and no other file exists."""
     labels = dict(_labels(target))
     with forbid_replacement(artifact.folder):
         findings = list(verify(artifact.folder, lambda kind: labels.get(kind, ())))
@@ -61,18 +67,21 @@ def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def ledger_adds_up(artifact: Artifact) -> Verdict:
-    """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
+    """Check that rows in = out + merged + dropped + rejected.
+
+    The reject file must contain as many rows as the ledger.
+    """
     ledger = artifact.manifest.identity.ledger
-    kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
+    reject_rows = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
     numbers = {
         "in": ledger.rows_in,
         "out": ledger.out,
         "dropped": ledger.total_dropped,
         "rejected": ledger.total_rejected,
     }
-    holds = ledger.adds_up and ledger.total_rejected == kept_aside
-    words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
-    return Verdict(holds, words, numbers)
+    is_valid = ledger.adds_up and ledger.total_rejected == reject_rows
+    message = str(ledger) if is_valid else f"not so: {ledger}; {reject_rows:,} rows in the file of rejects"
+    return Verdict(is_valid, message, numbers)
 
 
 FILES = context_check(files_match_manifest)

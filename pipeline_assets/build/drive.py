@@ -1,5 +1,7 @@
-"""The one road to a sealed artifact: it is built if it is not there as asked, its manifest is copied for git, its
-checks are asked. Assets, commands and rebuilds take it; they differ only in who shows what came of it.
+"""The driver, the only way to a sealed artifact.
+
+It builds an artifact that is not up to date, copies its manifest for git, and runs its checks. Assets, commands and
+rebuilds use it; they differ only in what they report.
 """
 
 import logging
@@ -19,8 +21,11 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build came to: it may have been sealed as asked, so that nothing was built; and what its checks said, as
-    far as they were asked now.
+    """Result of a build.
+
+    Attributes:
+        was_current: whether the artifact matched its recipe before, so that nothing was built.
+        checks: results of the checks that ran now.
     """
 
     artifact: Artifact
@@ -29,9 +34,15 @@ class BuildReport:
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
-    """The artifact, and what its checks say of it; those that were asked of what is there already are asked again on
-    demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
-    `Target.raise_if_failed`.
+    """Build an artifact unless it matches its recipe, and run its checks.
+
+    A failed check raises nothing: see `Target.raise_if_failed`.
+
+    Args:
+        rerun_checks: whether checks that ran before run again.
+
+    Raises:
+        InputError: As the `build` of the kind.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)
@@ -44,20 +55,23 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def build_without_checks(target: Target, run: Run) -> Artifact:
-    """The artifact, no check of it asked: what a rebuild holds against the sealed one.
+    """Build an artifact unless it matches its recipe, without checks.
 
-    Two runs may want one upstream artifact: the second waits, then finds it there. Raises InputError: as its kind's
-    `build`.
+    Two runs may need one upstream artifact: the second waits, up to `run.wait_s`, and then uses it.
+
+    Raises:
+        InputError: As the `build` of the kind.
+        BuilderBusy: Another process still builds it after `run.wait_s`.
     """
     deadline = time.monotonic() + run.wait_s
-    has_spoken = False
+    has_logged = False
     while True:
         try:
             return target.kind.build(target, run)
         except BuilderBusy as busy:
             if time.monotonic() >= deadline:
                 raise
-            if not has_spoken:
+            if not has_logged:
                 logger.info("waiting: %s: %s", busy.where, busy.what)
-                has_spoken = True
+                has_logged = True
             time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Figures of an artifact: what its build took and gave, as its manifest tells, beside what was planned."""
+"""Figures of a build: real ones from the manifest next to planned ones."""
 
 import contextlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pipeline_assets.spine.manifest import Manifest, total
 
 @dataclass(frozen=True)
 class FigureOutcome:
-    """One figure of a finished artifact; `planned` and `real` are None where they aren't known."""
+    """Figure of a finished artifact; `planned` and `real` are None if unknown."""
 
     figure: str
     planned: Planned | None
@@ -17,11 +17,11 @@ class FigureOutcome:
 
 
 def real_figures(manifest: Manifest) -> dict[str, float | None]:
-    """Every figure of an artifact, in the order of their lines; None where its manifest doesn't tell it."""
+    """Return the figures of an artifact in display order; unknown ones are None."""
     counts, provenance = manifest.identity.counts, manifest.provenance
     seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
-    found = {
+    figures = {
         "bytes_fetched": provenance.get("bytes_fetched"),
         "bytes_read": input_figures(manifest.identity.inputs).get("bytes_read"),
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
@@ -32,13 +32,16 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
         **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
         "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
-    return {name: value if isinstance(value, int | float) else None for name, value in found.items()}
+    return {name: value if isinstance(value, int | float) else None for name, value in figures.items()}
 
 
 def outcomes(manifest: Manifest) -> list[FigureOutcome]:
-    """Planned and real figures, in their order. A plan that can't be read is left out: no digest covers it."""
-    real, told, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
-    for name, value in told.items() if isinstance(told, dict) else ():
+    """Return planned and real figures in display order.
+
+    Plans are outside the digest; one that cannot be parsed is omitted.
+    """
+    real, stored, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
+    for name, value in stored.items() if isinstance(stored, dict) else ():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
     known = {name: value for name, value in real.items() if value is not None or name in planned}

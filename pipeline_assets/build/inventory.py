@@ -1,7 +1,7 @@
-"""What lies under a data root: the state of every artifact that is asked for, and what nobody asks for. Only read.
+"""States of the artifacts in a data root.
 
-Nothing here takes part in recovery or writes a byte. Whether a builder lives is asked of its lock by a shared try that
-is let go at once, and only where a building folder lies; files are held against the sizes of the manifest, not hashed.
+Nothing here writes a byte or takes part in recovery. A builder is detected by a shared attempt at its lock, which is
+released immediately, and only if a staging directory exists. Files are compared with their sizes, not hashed.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ Condition = Literal["current", "failed", "stale", "damaged", "missing", "buildin
 
 @dataclass(frozen=True)
 class PartialBuild:
-    """What building folders hold, or folders that a seal moved aside.
+    """Staging directories of an artifact, or folders that a seal moved aside.
 
     Attributes:
-        folders: all of them; the other attributes are of the last.
-        finished_shards: by stage, in the order of their names.
-        last_write: the latest trace of a builder.
-        is_sealing: whether all is built and only its seal was cut short.
-        builder: who is at work, None where nobody is.
+        folders: all of them; the other attributes describe the last.
+        finished_shards: number of finished shards by stage, in order of names.
+        last_write: latest write of a builder.
+        is_sealing: whether everything is built and only the seal was interrupted.
+        builder: running builder; None if no process holds the lock.
     """
 
     folders: Sequence[Path]
@@ -44,7 +44,7 @@ class PartialBuild:
 
 @dataclass(frozen=True)
 class Size:
-    """How much a sealed artifact holds; None where its manifest counts no such thing, or nothing is stored."""
+    """Size of a sealed artifact; a part is None if its manifest does not state it."""
 
     documents: int | None = None
     tokens: int | None = None
@@ -53,15 +53,15 @@ class Size:
 
 @dataclass(frozen=True)
 class ArtifactStatus:
-    """One artifact that is asked for.
+    """State of one requested artifact.
 
     Attributes:
-        condition: of the build if one is under way or was interrupted, else of what is sealed. What a crash left beside
-            an artifact that is there as asked is no build: nothing will go on from it.
-        sealed: the state of the sealed artifact, even while another is being built beside it.
-        reason: why it is failed, stale, damaged or missing; None where it is current.
-        manifest: None where nothing readable is sealed.
-        checks: what they said of what is sealed.
+        condition: state of the build, if one is running or was interrupted; otherwise that of the sealed artifact. A
+            leftover next to an up-to-date artifact is ignored, because no build will use it.
+        sealed: state of the sealed artifact, even during another build.
+        reason: why it is failed, stale, damaged or missing; None if it is current.
+        manifest: None if no readable artifact is sealed.
+        checks: results of the checks of the sealed artifact.
     """
 
     target: Target
@@ -76,13 +76,17 @@ class ArtifactStatus:
 
     @property
     def matches_recipe(self) -> bool:
-        """Whether the sealed artifact is as asked, passed its checks or not: it isn't built again."""
+        """Check whether the sealed artifact matches its recipe, so is not rebuilt."""
         return self.sealed in ("current", "failed")
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """An artifact that no recipe asks for; `digest` and `name` are None where the manifest can't be read (`damage`)."""
+    """Artifact that no recipe requests.
+
+    Attributes:
+        damage: why its manifest cannot be read; `digest` and `name` are then None.
+    """
 
     folder: Path
     name: str | None = None
@@ -93,48 +97,52 @@ class Orphan:
 
 
 def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
-    """The state of each artifact of a recipe, in the order of `targets`: upstream first.
+    """Return the state of each target of a recipe, in the order of `targets`.
 
-    What is made from an artifact that is stale or damaged, or that a check holds back, is stale too, though its own
-    manifest still fits.
+    Targets are upstream first. An artifact whose input is stale, damaged or blocked by a check is stale too, even
+    if its own manifest matches.
     """
     states: dict[str, State] = {}
-    found = []
+    statuses = []
     folders = {target.folder.parent for target in targets}
-    beside = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
-    left = {folder / place.name for folder, path in beside if (place := leftover_target(path)) is not None}
+    paths = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
+    leftovers = {folder / place.name for folder, path in paths if (place := leftover_target(path)) is not None}
     for target in targets:
-        status = _status(root, target, states, target.folder in left)
+        status = _status(root, target, states, target.folder in leftovers)
         states[target.role] = status.sealed
-        found.append(status)
-    return found
+        statuses.append(status)
+    return statuses
 
 
 def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
-    """Sealed artifacts that no target of any known recipe names, by folder."""
-    asked = {lineage.root / target.folder for target in targets}
-    found = [Orphan(folder, damage=error.what) for folder, error in lineage.unreadable.items() if folder not in asked]
-    for folder, one in lineage.sealed.items():
-        if folder not in asked:
-            found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), _size(folder, one)))
-    return sorted(found, key=lambda one: one.folder.parts)
+    """List sealed artifacts that no target of a known recipe names, by folder."""
+    requested = {lineage.root / target.folder for target in targets}
+    unreadable = ((folder, error) for folder, error in lineage.unreadable.items() if folder not in requested)
+    orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
+    for folder, manifest in lineage.sealed.items():
+        if folder not in requested:
+            sealed_at, size = _sealed_at(manifest.provenance), _size(folder, manifest)
+            orphaned.append(Orphan(folder, manifest.name, manifest.digest, sealed_at, size))
+    return sorted(orphaned, key=lambda orphan: orphan.folder.parts)
 
 
-def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
-    """`is_unsettled` tells whether a build, or what is left of one, lies beside it; folders of thousands are listed
-    once.
+def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
+    """Return the state of a target.
+
+    Args:
+        has_leftover: whether a staging directory or leftover exists. Large folders are scanned once for all targets.
     """
     place = root / target.folder
-    unfinished = _unfinished(place) if is_unsettled else None
-    sealed, words = target.state(root)
-    is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
+    unfinished = _unfinished(place) if has_leftover else None
+    sealed, explanation = target.state(root)
+    is_built, reason = sealed in ("current", "failed"), None if sealed == "current" else explanation
     if sealed == "current":
         worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
     manifest = None if sealed == "missing" else try_read_manifest(place)
     condition: Condition = sealed
-    if unfinished is not None and (unfinished.builder is not None or not is_there):
+    if unfinished is not None and (unfinished.builder is not None or not is_built):
         condition = "interrupted" if unfinished.builder is None else "building"
     return ArtifactStatus(
         target=target,
@@ -150,8 +158,9 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
 
 
 def _unfinished(place: Path) -> PartialBuild | None:
-    """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
-    ended in between is no interrupted one.
+    """Return the build in progress, or what an interrupted one left.
+
+    The folders are listed again after the lock was read: a build that ended in between was not interrupted.
     """
     if not _partial_folders(place):
         return None
@@ -166,7 +175,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
 
 
 def _partial_folders(place: Path) -> list[Path]:
-    """Building folders, oldest first; where there are none, folders that a seal moved aside and didn't remove."""
+    """List staging directories, oldest first; or folders that a seal moved aside."""
     return staging_folders(place) or numbered(place, "old")
 
 
@@ -179,7 +188,7 @@ def _last_write(folder: Path) -> datetime.datetime:
 
 
 def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
-    """When a build ended, as its provenance tells; None where it doesn't, since no digest covers it."""
+    """Return the end of a build; None if its provenance does not state it."""
     try:
         started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)
         return started + datetime.timedelta(seconds=provenance["seconds"])
@@ -192,7 +201,7 @@ def _size(folder: Path, manifest: Manifest | None) -> Size:
         return Size()
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
-    except InputError:  # a member is damaged: the reason says so
+    except InputError:  # a member is damaged, which `reason` states
         stored = list(manifest.storage)
     counts, stored_bytes = manifest.identity.counts, sum(file.bytes for file in stored) if stored else None
     return Size(total(counts.get("documents")), total(counts.get("tokens")), stored_bytes)

@@ -1,4 +1,4 @@
-"""Kinds of artifacts: which stage makes one, how, where it lies, and what is asked of it then."""
+"""Kinds of artifacts: their stages, builds, checks and rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
 Build = Callable[[Target, Run], Artifact]
-"""Seals the artifact that a target describes, below the run's data root, where its upstream lies; one that is there as
-asked is not touched.
-"""
+"""Builds the artifact of a target in the data root of a run; one that matches its recipe is not changed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One artifact that is being built: what its files are written into, and what they are made from."""
+    """Build of one artifact: its staging directory, target and run."""
 
     staging: StagingDir
     target: Target
@@ -46,19 +44,27 @@ class Job:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The part of the recipe that its bytes depend on."""
+        """Part of the recipe that the bytes depend on."""
         return self.target.recipe
 
     @property
     def upstream(self) -> list[Artifact]:
-        """What it is made from, sealed."""
-        return [open_artifact(self.run.root / one.folder) for one in self.target.upstream]
+        """Sealed inputs, in the order of the target."""
+        return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
-        """What it is made from, of these kinds or of all, by its partition; by its name where it has none."""
+        """Return inputs by partition, or by name if they have none.
+
+        Args:
+            kinds: kinds of the inputs to return; none returns all.
+        """
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
-        return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind.name in names}
+        return {
+            target.partition or target.name: artifact
+            for target, artifact in opened
+            if not names or target.kind.name in names
+        }
 
 
 Rows = list[dict[str, str]]
@@ -66,24 +72,23 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of artifact: the only place where it is described.
+    """Kind of artifact, described only here.
 
     Attributes:
         name: `system/artifact`.
-        stage: the rule that makes it, at the version that this program has.
-        build: makes one from its target alone, so that a target read from a manifest will do.
-        description: what it is, for people: one line, then more.
-        formats: of its files, as the UI marks it.
-        external_inputs: Local files outside the data root that a sealed artifact was built from; None if it has none.
-        labels: names of its files that are no content: they carry a time or a path.
-        checks: what is asked of every one. The first is whether its files are as sealed: else nothing more is asked.
-        rows: what tracing, peeking, comparing and proving ask of its rows; None where it has none.
-        preview: what a person would want to see of it first; by default, where it has rows, the first of them.
-        after_build: writes what lies beside every one.
-        listing: the files outside of the data root that one is made from, known before it is built; None where it is
-            made of other artifacts alone.
-        tokens: how many a recipe asks of one; None where it is all there is.
-        pool: of Dagster, in which its steps wait for each other; those that ask a hub wait in `hub`.
+        stage: stage and version that build it.
+        build: builds one from its target alone, so that a target from a manifest suffices.
+        description: description for people; the first line is a summary.
+        formats: formats of its files, as shown in the UI.
+        external_inputs: returns the local files outside the data root that a sealed artifact was built from, or None.
+        labels: names of files that are not content: they contain a time or a path.
+        checks: checks of every artifact. If the first one, of the files, fails, the others do not run.
+        rows: access to its rows for trace, peek, diff and scoring; None if it has none.
+        preview: returns a table for people; by default, the first rows.
+        after_build: writes additional files next to an artifact.
+        listing: lists the external files that a target needs, before its build; None if it needs only artifacts.
+        tokens: returns the tokens that a recipe requests; None if all.
+        pool: Dagster pool that limits its parallel steps; steps that read a hub use `hub`.
     """
 
     name: str
@@ -103,7 +108,7 @@ class Kind:
 
     @property
     def step(self) -> str:
-        """Its name within its system."""
+        """Name without the system."""
         return self.name.partition("/")[2]
 
     def target(
@@ -115,8 +120,15 @@ class Kind:
         partition: str | None = None,
         **more: Any,
     ) -> Target:
-        """What a recipe of this name asks of this kind, by the part of the recipe that the bytes depend on, and more
-        attributes of a target. By default its folder is `system/recipe/artifact/partition`, below the data root.
+        """Return the target of this kind for a recipe.
+
+        Its folder is `system/recipe/artifact/partition` in the data root, unless `more` has another one.
+
+        Args:
+            recipe: name of the recipe.
+            content: part of the recipe that the bytes depend on.
+            upstream: inputs, in order.
+            more: other attributes of the target.
         """
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]
@@ -130,32 +142,36 @@ class Kind:
         return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | more)
 
     def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
-        """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
-        before is asked again. Raises OSError: it can't be kept.
+        """Run the checks of a sealed artifact, and store their results next to it.
+
+        Results are stored together; checks that a crash interrupts run again.
+
+        Raises:
+            OSError: The results cannot be stored.
         """
         try:
             artifact = open_artifact(root / target.folder)
         except InputError as damaged:
             return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
-        said: list[CheckResult] = []
-        for one in self.checks:
-            if said and not said[0].passed:
+        results: list[CheckResult] = []
+        for check in self.checks:
+            if results and not results[0].passed:
                 break
             try:
-                verdict = one.evaluate(artifact, target, root)
-            except InputError as error:  # what can't be read fails its check rather than the run
+                verdict = check.evaluate(artifact, target, root)
+            except InputError as error:  # an unreadable file fails the check, not the run
                 verdict = Verdict(False, str(error))
-            said.append(CheckResult.from_verdict(one.name, one.is_blocking, verdict))
-        write_check_results(artifact.folder, artifact.manifest.digest, said)
-        return said
+            results.append(CheckResult.from_verdict(check.name, check.is_blocking, verdict))
+        write_check_results(artifact.folder, artifact.manifest.digest, results)
+        return results
 
 
 Kinds = Mapping[str, Kind]
-"""Kinds by name, to look up the one that a manifest names."""
+"""Kinds by name, as manifests contain them."""
 
 
 def unknown_kind(name: str, stage: StageVersion) -> Kind:
-    """Return a kind that this program cannot build, for an artifact that is read from its manifest."""
+    """Return a kind that this program cannot build, for a target from a manifest."""
 
     def build(target: Target, run: Run) -> Artifact:
         raise LookupError(f"this program has no kind {name}")
@@ -164,37 +180,44 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Builds artifacts that hold files: `make` writes them into the building folder."""
+    """Return the `build` of artifacts with files.
+
+    Args:
+        make: writes the files into the staging directory of a job, and describes them.
+    """
 
     def build(target: Target, run: Run) -> Artifact:
-        named = run.with_label(target.partition)
+        labelled = run.with_label(target.partition)
 
-        def write(building: StagingDir) -> BuildResult:
-            taken = (
-                None if run.previous_recipe is None else _reuse_earlier(building, target, run.root, run.previous_recipe)
-            )
-            return add_plan(make(Job(building, target, named)), target) if taken is None else taken
+        def write(staging: StagingDir) -> BuildResult:
+            previous = run.previous_recipe
+            reused = None if previous is None else _reuse_earlier(staging, target, run.root, previous)
+            return add_plan(make(Job(staging, target, labelled)), target) if reused is None else reused
 
         return target.build(run.root, write, run.replace, run.provenance())
 
     return build
 
 
-def _reuse_earlier(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
-    """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
+def _reuse_earlier(staging: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
+    """Link the files of an earlier recipe if they are up to date for a target."""
     try:
         artifact = open_artifact(root / earlier.target(target.kind.name, target.partition).folder)
     except (LookupError, InputError):
         return None
     if target.staleness_reason(root, artifact.manifest) is not None:
         return None
-    linked = link_content(building, artifact)
+    linked = link_content(staging, artifact)
     return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
 
 
 def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
-    """Builds artifacts whose content is files from elsewhere, or artifacts in their folder: only a manifest is written.
-    Work on it may take long, so what is there as asked isn't described again.
+    """Return the `build` of artifacts whose files are external, or are members.
+
+    Only a manifest is written. An artifact that matches its recipe is not described again, since that may take long.
+
+    Args:
+        describe: describes the inputs.
     """
 
     def build(target: Target, run: Run) -> Artifact:
@@ -210,7 +233,10 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
 
 
 def _has_downstream(folder: Path, root: Path) -> bool:
-    """Whether something was made of what is sealed there; what a failed command listed gives way unasked."""
+    """Check whether other artifacts were derived from the artifact in a folder.
+
+    If none was, a listing of a failed command can be replaced without `--replace`.
+    """
     try:
         sealed = read_manifest(folder)
     except InputError:
@@ -219,14 +245,18 @@ def _has_downstream(folder: Path, root: Path) -> bool:
 
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:
-    """Content with what a plan would have said of it, for its provenance."""
-    planned = {name: vars(one) for name, one in planned_figures(target, content.external_inputs).items()}
-    told = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
-    return replace(content, provenance=told)
+    """Return the content with the planned figures in its provenance."""
+    planned = {name: vars(figure) for name, figure in planned_figures(target, content.external_inputs).items()}
+    provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
+    return replace(content, provenance=provenance)
 
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
-    """Figures that are known before a build, by the listed files that an artifact is made from and by its recipe."""
+    """Return the figures that are known before a build.
+
+    Args:
+        listed: external files of the artifact.
+    """
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

@@ -1,4 +1,4 @@
-"""Recipes: YAML files with everything that changes an output's bytes, and nothing else."""
+"""Recipes: YAML files with everything that changes the bytes of an output."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, vali
 
 
 class Recipe(RecipeSection):
-    """A whole recipe file. `system` says which system it belongs to; `name` names its artifacts."""
+    """Recipe file; `system` names its system, and `name` its artifacts."""
 
     system: str
     name: Name
@@ -27,17 +27,21 @@ class Recipe(RecipeSection):
         return copied
 
     def final_targets(self) -> Sequence[Target]:
-        """The artifacts that all others are made for, in the order in which they are wanted."""
+        """Return the artifacts that all others are built for, in their order."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
-        """Every artifact that the recipe asks for, upstream first: the goals, and all that they need."""
+        """Return every artifact of the recipe, upstream first."""
         if self._targets is None:
             self._targets = upstream_first(self.final_targets())
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
-        """Raises LookupError: the recipe asks for no such artifact."""
+        """Return the target of a kind and partition.
+
+        Raises:
+            LookupError: The recipe has no such artifact.
+        """
         for target in self.targets():
             if (target.kind.name, target.partition) == (kind, partition):
                 return target
@@ -45,14 +49,17 @@ class Recipe(RecipeSection):
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
-        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe as it
-        was read, also of one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
-        Without a data root nothing is going to be built, and no folder is looked for.
+        """Yield the contradictions between sections, and the folders that do not exist.
+
+        They are checked even if keys are invalid. A value of the wrong type is skipped: its own error is reported.
+
+        Args:
+            root: data root of the build; None checks no folder.
         """
         return iter(())
 
     def warnings(self) -> Iterable[str]:
-        """What it leaves unsaid, and its writer may have meant to say: a line each, told before it is built."""
+        """Return warnings, a line each, about what the recipe may omit by mistake."""
         if self._written_name not in (None, self.name):
             yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
         for name in sorted(self.model_fields_set):
@@ -60,13 +67,17 @@ class Recipe(RecipeSection):
                 yield f"`{name}` says nothing, as if it weren't there; a section of defaults alone is `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
-        """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
-        root; at none where that step's artifact is current. Raises InputError, UsageError: one can't be used: what is
-        built would be of no use.
+        """Check local files that only a late step reads, before anything is built.
+
+        Files of a step whose artifact is up to date are skipped.
+
+        Raises:
+            InputError: A file cannot be used.
+            UsageError: A file does not fit the recipe.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
+        """Return dataset and commit of everything that is read from a hub."""
         return ()
 
     @classmethod
@@ -80,15 +91,22 @@ class Recipe(RecipeSection):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The recipe in a YAML file. Raises UsageError: no such file, not YAML, an unknown key (with the nearest known
-        one), or a value out of range.
+        """Read the recipe in a YAML file.
+
+        Raises:
+            UsageError: The file does not exist or is not YAML, a key is unknown, or a value is out of range.
         """
         return cls.from_file_values(read_yaml(path), path)
 
     @classmethod
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
-        """The recipe that a file says, as it was read; the data root is as of `misfits`. Raises UsageError: each
-        unknown key (with the nearest known one), value out of range and misfit, with its line.
+        """Return the recipe with the values of a file.
+
+        Args:
+            root: data root of the build; None checks no folder.
+
+        Raises:
+            UsageError: All unknown keys (with the nearest ones), invalid values and contradictions, with lines.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
@@ -101,19 +119,19 @@ class Recipe(RecipeSection):
         return recipe
 
 
-def upstream_first(goals: Iterable[Target]) -> tuple[Target, ...]:
-    """Targets with all that they need, but for what is given, each after what it is made from."""
-    found: dict[Path, Target] = {}
+def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
+    """Return targets and their inputs, except external ones, upstream first."""
+    ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:
-        if not target.is_external and target.folder not in found:
+        if not target.is_external and target.folder not in ordered:
             for needed in (*target.upstream, *target.checked_against):
                 add(needed)
-            found[target.folder] = target
+            ordered[target.folder] = target
 
-    for goal in goals:
-        add(goal)
-    return tuple(found.values())
+    for target in targets:
+        add(target)
+    return tuple(ordered.values())
 
 
 def is_of_interest(recipe: Recipe, root: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Files of recipes that commands find by name: those of the data root, then those of the project."""
+"""Recipes that commands find by name, in the data root or the project."""
 
 import difflib
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Run: where artifacts lie, and how they are built: speed and storage, never content.
+"""Run settings: data root, workers, memory and hub access.
 
-Settings come from flags, else from CORPUSMILL_* variables: text with limits.
+They never change content. They come from options, otherwise from CORPUSMILL_* variables, which have limits.
 """
 
 from collections.abc import Mapping
@@ -56,10 +56,10 @@ SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
 
 def _start_method(variables: Mapping[str, str]) -> StartMethod:
     """Return the start method of workers; raise UsageError if it is unknown."""
-    wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
-    if wanted not in known:
-        raise UsageError(f"it is {wanted!r}", START_METHOD, f"set {' or '.join(known)}")
-    return cast(StartMethod, wanted)
+    method, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
+    if method not in known:
+        raise UsageError(f"it is {method!r}", START_METHOD, f"set {' or '.join(known)}")
+    return cast(StartMethod, method)
 
 
 _INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start

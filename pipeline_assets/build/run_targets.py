@@ -1,4 +1,4 @@
-"""Targets of a recipe built one after the other, upstream first, with what became of each."""
+"""Builds of several targets of a recipe, upstream first."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,13 @@ from pipeline_assets.spine.manifest import Manifest
 
 @dataclass(frozen=True)
 class TargetOutcome:
-    """What became of one target. No manifest is there where it waits for others, or failed; nothing was built where it
-    was current. Checks are what they said, if they were asked; the failure is why it failed, or a check that holds it
-    back.
+    """Outcome of one target.
+
+    Attributes:
+        manifest: None if the target waits for others or failed.
+        was_current: whether it matched its recipe before, so that nothing was built.
+        checks: results of the checks, if they ran.
+        failure: error of the build, or the blocking check that failed.
     """
 
     target: Target
@@ -27,42 +31,44 @@ class TargetOutcome:
     failure: InputError | None = None
 
 
-def run_targets(asked: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:
-    """Each of some targets of a recipe, upstream first; those that are current are not built, unless a crash came
-    before their checks. One that a check holds back is not built again: it is asked again.
+def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:
+    """Build targets of a recipe, upstream first, and yield their outcomes.
+
+    Targets that are up to date are skipped. An artifact that a check blocks is not built again: its checks run again.
 
     Args:
-        keep_going: after a failure with what isn't made from what failed.
+        keep_going: whether to continue after a failure with targets that do not depend on it.
+
     Raises:
-        InputError: as a build raised it, or a check holds back what it made. Where it `keep_going`: a RetryableError
-            that every target would meet, or the only failure if no target is left after it.
+        InputError: A build failed, or a blocking check. With `keep_going`: only a RetryableError that would fail every
+            target, or the single failure if no target remains.
     """
-    root = run.root.absolute()  # so that what is said of a file holds in any folder
+    root = run.root.absolute()  # paths in messages are valid in any working directory
     run = replace(run, root=root)
     failed: set[str] = set()  # roles
-    for number, target in enumerate(asked):
+    for number, target in enumerate(targets):
         if _depends_on(failed, target):
             continue
-        if _is_waiting(target, asked, root):
+        if _is_waiting(target, targets, root):
             yield TargetOutcome(target, None, False)
             continue
-        was_current, is_settled = target.matches_recipe(root), target.is_up_to_date(root)
+        was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
         try:
-            if not is_settled:
-                with named_step(number + 1, len(asked)):
+            if not is_up_to_date:
+                with named_step(number + 1, len(targets)):
                     build(target, run)
             target.raise_if_failed(root)
         except InputError as failure:
             failed.add(target.role)
-            left = [one for one in asked[number + 1 :] if not _depends_on(failed, one)]
-            is_last = all(one.is_up_to_date(root) for one in left)
-            is_of_all = isinstance(failure, RetryableError) and not isinstance(failure, DeniedError)
-            if not keep_going or is_of_all or (is_last and len(failed) == 1):
+            remaining = [other for other in targets[number + 1 :] if not _depends_on(failed, other)]
+            is_last = all(other.is_up_to_date(root) for other in remaining)
+            affects_all = isinstance(failure, RetryableError) and not isinstance(failure, DeniedError)
+            if not keep_going or affects_all or (is_last and len(failed) == 1):
                 raise
             yield TargetOutcome(target, None, was_current, failure=failure)
         else:
             manifest = read_manifest(root / target.folder)
-            checks = () if is_settled or manifest is None else target.results(root, manifest)
+            checks = () if is_up_to_date or manifest is None else target.results(root, manifest)
             yield TargetOutcome(target, manifest, was_current, checks)
 
 
@@ -70,9 +76,10 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _depends_on(roles, upstream) for upstream in target.upstream)
 
 
-def _is_waiting(target: Target, asked: Collection[Target], root: Path) -> bool:
-    """Whether an artifact of all partitions is made from one that is neither asked for now nor there."""
-    roles = {one.role for one in asked}
+def _is_waiting(target: Target, targets: Collection[Target], root: Path) -> bool:
+    """Check whether a joint artifact has an input that nothing has built."""
+    roles = {other.role for other in targets}
     return target.partition is None and any(
-        one.role not in roles and not one.is_external and not one.matches_recipe(root) for one in target.upstream
+        upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)
+        for upstream in target.upstream
     )

@@ -73,7 +73,11 @@ class Systems:
         return self.recipe_class(system).from_file_values(values, path, root)
 
     def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
-        """Read all recipes that can be run by name in a data root; return also the errors of invalid ones."""
+        """Read all recipes that can be run by name in a data root.
+
+        Returns:
+            Valid recipes by name, and the errors of invalid ones.
+        """
         recipes: list[Recipe] = []
         errors: list[InputError] = []
         for path in recipe_paths(root).values():

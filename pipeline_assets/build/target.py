@@ -1,4 +1,4 @@
-"""Targets: an artifact before it exists. Where it will lie, what its content depends on, whether it is there."""
+"""Targets: artifacts that a recipe requests, built or not."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -33,44 +33,45 @@ State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
-    """Files outside of the data root that an artifact is made from."""
+    """External input files of an artifact."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Which files changed since the manifest was sealed, in words; None where none did."""
+        """Describe the files that changed since the manifest was sealed; None if none."""
 
 
 class CountLimit(Protocol):
-    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked; and
-    the name of the check that asks it.
+    """Limit that a recipe sets for the counts of an artifact.
+
+    It is evaluated with the manifest whenever the state is read. `check` is the name of the check that reports it.
     """
 
     @property
     def check(self) -> str: ...
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        """Whether what is sealed is so."""
+        """Evaluate the limit for a sealed artifact."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One artifact of a recipe.
+    """Artifact that a recipe requests.
 
     Attributes:
-        kind: its kind: how it is built and checked.
-        name: what people call it; no part of its digest, nor is the name of what it is made from.
-        name_key: the recipe key that gives it another folder.
-        folder: below the data root.
-        recipe: the part of the recipe that its bytes depend on; not more, or a later step's setting would rebuild it.
-        upstream: artifacts that it is made from, in order.
-        tokenizer: {family, sha256} or None.
-        partition: key of its partition, None where it has none.
-        export_as: name of the copy of its manifest that is kept; None where none is.
-        intended_use: What the recipe builds from it, for the manifest; changes no byte, so recipes can share the
+        kind: its kind, which builds and checks it.
+        name: name for people; not in the digest, nor are the names of inputs.
+        folder: folder below the data root.
+        recipe: the part of the recipe that the bytes depend on. A setting of a later step would rebuild the artifact.
+        upstream: inputs, in order.
+        tokenizer: {family, sha256}; None if the artifact uses none.
+        partition: key of the partition; None if its kind has none.
+        name_key: recipe key that determines the folder.
+        export_as: name of the copy of the manifest for git; None if it is not copied.
+        intended_use: what the recipe builds from it, for the manifest. It changes no byte, so recipes can share the
             artifact. None if not recorded.
-        external_inputs: files of this machine that it is made from; None where there are none.
-        checked_against: artifacts that its checks hold it against; nothing of it depends on them.
-        count_limit: a limit to its counts; None where the recipe sets none.
-        is_external: whether it lies there already, made by another recipe: then it is as asked, however it was made.
+        external_inputs: local files outside the data root that it is built from; None if it has none.
+        checked_against: artifacts that its checks read; its content does not depend on them.
+        count_limit: limit for its counts; None if the recipe sets none.
+        is_external: whether another recipe builds it. It is then up to date, however it was built.
     """
 
     kind: "Kind"
@@ -95,25 +96,34 @@ class Target:
 
     @property
     def role(self) -> str:
-        """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
+        """Kind and partition: the name of this input in downstream manifests."""
         return self.kind.name if self.partition is None else f"{self.kind.name}/{self.partition}"
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
-        """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
-        return [{"name": one.role, "digest": open_artifact(root / one.folder).manifest.digest} for one in self.upstream]
+        """Return the upstream artifacts with their current digests.
 
-    def user_prompt(self) -> dict[str, Any]:
-        """What the bytes depend on beside what it is made from."""
+        Raises:
+            InputError: An upstream artifact is not sealed.
+        """
+        artifacts = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
+        return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in artifacts]
+
+    def build_spec(self) -> dict[str, Any]:
+        """Return everything that the bytes depend on, except inputs."""
         return {"kind": self.kind.name, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
 
     def plan(self, root: Path) -> dict[str, Any]:
-        """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
-        Raises InputError: an upstream artifact is not sealed.
+        """Return everything that the bytes depend on.
+
+        Finished shards of an interrupted build are reused only by an equal plan.
+
+        Raises:
+            InputError: An upstream artifact is not sealed.
         """
-        return self.user_prompt() | {"inputs": self.inputs(root)}
+        return self.build_spec() | {"inputs": self.inputs(root)}
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Why a sealed manifest is not what this target asks for; None if it is."""
+        """Return why a sealed manifest differs from this target; None if it matches."""
         identity = manifest.identity
         if self.is_external:
             return None
@@ -142,7 +152,10 @@ class Target:
         return f"it was made from {', '.join(sealed_with)} too" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""
+        """Return the state of the artifact and the reason as text.
+
+        `failed`: the artifact matches its recipe, but a blocking check failed.
+        """
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -153,51 +166,63 @@ class Target:
         if reason:
             return "stale", reason
         failed = [
-            f"{one.name} failed: {one.because}" for one in self.results(root, manifest) if one.is_blocking_failure
+            f"{check.name} failed: {check.because}"
+            for check in self.results(root, manifest)
+            if check.is_blocking_failure
         ]
         return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """What checks said of what is sealed, as far as they were asked and apply."""
-        kept = tuple(one for one in read_check_results(root / self.folder, manifest.digest) or () if one.applies)
+        """Return the results of the checks that ran and apply to the sealed artifact."""
+        stored = read_check_results(root / self.folder, manifest.digest) or ()
+        applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:
-            return kept
+            return applying
         result = CheckResult.from_verdict(self.count_limit.check, True, self.count_limit.evaluate(manifest))
-        return (*(check for check in kept if check.name != result.name), result) if result.applies else kept
+        return (*(check for check in applying if check.name != result.name), result) if result.applies else applying
 
     def matches_recipe(self, root: Path) -> bool:
-        """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
+        """Check whether a sealed artifact matches this target, whatever its checks say.
+
+        A rebuild would give equal bytes.
+        """
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:
-        """Check whether it is current, its checks ran, and their record has the result of the present demand: a crash
-        may come between a seal and its checks, and another limit changes no digest.
+        """Check whether the artifact is current and its checks ran with the present limit.
+
+        A crash may come between seal and checks, and another limit does not change the digest.
         """
         if self.state(root)[0] != "current":
             return False
         manifest = open_artifact(root / self.folder).manifest
-        kept = read_check_results(root / self.folder, manifest.digest)
-        if kept is None:
+        stored = read_check_results(root / self.folder, manifest.digest)
+        if stored is None:
             return False
         recorded, present = (
             {(check.name, check.passed, check.blocking) for check in checks if check.applies}
-            for checks in (kept, self.results(root, manifest))
+            for checks in (stored, self.results(root, manifest))
         )
         return recorded == present
 
     def raise_if_failed(self, root: Path) -> None:
-        """Raises InputError: a check holds it back."""
+        """Raise InputError if a blocking check failed."""
         state, reason = self.state(root)
         if state == "failed":
             raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
 
     def build(self, root: Path, make: Make, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
-        """The artifact, built if it is not there as asked: `make` writes the files into the building folder and says
-        what they are. One that is there is not touched; another one gives way only where it may be replaced.
+        """Build the artifact unless it matches its recipe.
 
-        Raises UsageError: another artifact is sealed there and `replace` is False; InputError: a damaged one is, a
-        check holds back what it is made from, a file that it read is not as it was sealed, another process is building
-        it, or as `make` raises it.
+        An artifact that matches is not changed; another one is replaced only if `replace` is set.
+
+        Args:
+            make: writes the files into the staging directory, and describes them.
+
+        Raises:
+            UsageError: The folder has another artifact, and `replace` is not set.
+            InputError: The folder has a damaged artifact, a check blocks an input, a file that was read does not match
+                its hash, another process is building the artifact, or `make` failed.
         """
         recover(root / self.folder)
         if self.matches_recipe(root):
@@ -205,24 +230,24 @@ class Target:
         self.raise_if_occupied(root, replace)
         self._raise_if_upstream_failed(root)
         folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
-        with open_staging_dir(folder, plan) as building:
+        with open_staging_dir(folder, plan) as staging:
             if self.matches_recipe(root):
-                building.discard()
+                staging.discard()
                 return open_artifact(folder)
             self.raise_if_occupied(root, replace)
-            adopted = building.finished_shards()
+            adopted = staging.finished_shards()
             try:
                 with verify_reads():
-                    content = make(building)
+                    content = make(staging)
             except InputError:
-                building.discard_unstarted()
+                staging.discard_unstarted()
                 raise
             if self.plan(root) != plan:
                 what = "what it is made from was replaced meanwhile"
                 raise RetryableError(what, folder, "run the same command again")
             provenance = {
                 **stopwatch.provenance(run_settings),
-                "peak_disk_bytes": folder_bytes(building.folder),
+                "peak_disk_bytes": folder_bytes(staging.folder),
                 "peak_memory_bytes": peak_memory_bytes(),
                 "adopted_shards": adopted,
                 **content.provenance,
@@ -231,9 +256,9 @@ class Target:
             identity = self._identity(content, plan["inputs"])
             labels = list(content.labels)
             if content.page is not None:
-                labels.append(content.page(building, Manifest(self.kind.name, self.name, identity, [], provenance)))
+                labels.append(content.page(staging, Manifest(self.kind.name, self.name, identity, [], provenance)))
             stored = [file.stored for file in (*content.files, *labels)]
-            return building.seal(self.kind.name, self.name, identity, stored, provenance)
+            return staging.seal(self.kind.name, self.name, identity, stored, provenance)
 
     def seal_manifest(
         self,
@@ -243,12 +268,14 @@ class Target:
         since: Stopwatch,
         replace: bool,
     ) -> Artifact:
-        """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
-        manifest is written.
+        """Seal a manifest for inputs, members or external files.
 
-        What was made from files that changed would lose what it names, so `replace` says whether an artifact of another
-        content gives way. Raises UsageError, InputError: it doesn't; or a check holds back
-        what it is made from.
+        If external files changed, what was built from the sealed manifest would lose its input: `replace` decides
+        whether other content may replace it.
+
+        Raises:
+            UsageError: The folder has other content, and `replace` is not set.
+            InputError: A check blocks an input.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
@@ -270,8 +297,11 @@ class Target:
             target.raise_if_failed(root)
 
     def raise_if_occupied(self, root: Path, replace: bool) -> None:
-        """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
-        InputError: a damaged one is.
+        """Raise an error if the folder has an artifact that must not be replaced.
+
+        Raises:
+            UsageError: The artifact differs and `replace` is not set, or it is of another kind.
+            InputError: The artifact is damaged, and `replace` is not set.
         """
         state, reason = self.state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None

@@ -62,7 +62,7 @@ def pin(
 
     Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
     """
-    from pipeline_assets.build.files import is_commit, pin_recipe, revision_in
+    from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, revision_in
 
     log_to_stderr()
     if model and recipe is not None:

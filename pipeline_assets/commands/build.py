@@ -14,9 +14,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
-from pipeline_assets.build.files import write_new_recipe
 from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.build.files import keep_recipe, pin_recipe
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
+from pipeline_assets.build.recipe_pins import pin_recipe
+from pipeline_assets.build.recipe_writing import keep_recipe
 from pipeline_assets.build.rows.export import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin

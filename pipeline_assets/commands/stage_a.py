@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.build.files import keep_recipe
 from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_writing import keep_recipe
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify

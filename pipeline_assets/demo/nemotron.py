@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.build.files import write_new_recipe
+from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target

@@ -1,4 +1,4 @@
-"""Checks that several systems have, of an artifact and what its recipe asks for."""
+"""Checks that several systems use."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ from pipeline_assets.spine.artifact import Artifact, Verdict, require_manifest
 def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) -> Verdict:
     """Check that the tokenizer loses at most `max_unknown_fraction` of each source.
 
-    The fraction is a share of the source's text, and a value of the recipe.
+    The fraction is a share of the source's text.
     """
     limit = target.count_limit if isinstance(target.count_limit, LossLimit) else LossLimit()
     return limit.evaluate(tokens.manifest)
 
 
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
-    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
+    """Check that packed documents come from a deduplicated corpus."""
     manifest = require_manifest(root / target.upstream[0].folder)
     if DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
-        return Verdict(True, "what it is drawn from was deduplicated")
-    return Verdict(False, "not deduplicated: a text may be in it more often than its epochs say")
+        return Verdict(True, "the packed corpus is deduplicated")
+    return Verdict(False, "the packed corpus is not deduplicated; a text may occur more often than its epochs")

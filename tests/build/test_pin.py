@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.files import pin_recipe, revision_in
+from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS

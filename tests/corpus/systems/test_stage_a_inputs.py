@@ -10,7 +10,7 @@ import pytest
 import yaml
 from healing_build import DATASET
 
-from pipeline_assets.build.files import write_new_recipe
+from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
 from pipeline_assets.commands.stage_a import stage_a_recipe
 from pipeline_assets.corpus.readers.hub_configs import find_split_files

@@ -1,0 +1,122 @@
+"""Pins of recipes: revisions of hub datasets, written into recipe files.
+
+Only here may a recipe name a branch, or no revision: everything else reads recipes that are pinned.
+"""
+
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.util import load_yaml_guess_indent
+
+from pipeline_assets.build.systems import Systems
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
+from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED
+
+
+def is_commit(revision: str) -> bool:
+    """Check whether a revision is a commit; branches and tags may move."""
+    return re.fullmatch(COMMIT_PATTERN, revision) is not None
+
+
+def revision_in(path: Path, dataset: str, systems: Systems) -> str:
+    """Return the recipe's revision of a dataset; empty if it has none.
+
+    Raises:
+        UsageError: The recipe does not read the dataset, or reads it at several revisions, or is invalid.
+    """
+    values = read_yaml(path)
+    filled = {key: _filled(value) for key, value in values.items()}
+    read = sorted({name for name, _ in systems.parse_recipe(filled, path).revisions()})
+    if dataset not in read:
+        known = ", ".join(read) or "no hub dataset"
+        what = f"this recipe reads {known}, not {dataset}"
+        raise UsageError(what, path, f"give a recipe of {dataset}, or pin {known}")
+    revisions = {section.get("revision") for section in _hub_sections(values, dataset)}
+    if len(revisions) != 1:
+        what = f"it reads {dataset} at {len(revisions)} revisions"
+        raise UsageError(what, path, "pin by hand, or give its sources one revision")
+    return str(revisions.pop() or "")
+
+
+def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
+    """Write `commit` as the recipe's revision of `dataset`.
+
+    Comments and the order of keys are kept; a list or mapping in brackets becomes one line.
+
+    Returns:
+        Previous revision; empty if it had none.
+
+    Raises:
+        UsageError: As `revision_in`, or another value would change.
+    """
+    before = revision_in(path, dataset, systems)
+    if before == commit:
+        return before
+    text = RECIPE_FILE.read_raw(path).decode()  # with its line ends
+    expected = parse_yaml(text)
+    for section in _hub_sections(expected, dataset):
+        section["revision"] = commit
+    pinned = _with_revision(text, dataset, commit)
+    if parse_yaml(pinned) != expected:
+        raise UsageError("its revision can't be changed without another value", path, "write the commit by hand")
+    durable.write_durably(path, pinned.encode())
+    return before
+
+
+class _Representer(RoundTripRepresenter):
+    """YAML writer of `null` for null values, as in the shipped recipes."""
+
+
+_Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
+def _with_revision(text: str, dataset: str, commit: str) -> str:
+    """Return a recipe with another revision of a dataset.
+
+    Args:
+        text: accepted by `parse_yaml`: ruamel.yaml limits neither depth nor growth.
+    """
+    has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
+    _, _, offset = load_yaml_guess_indent(text)
+    writer = YAML()
+    writer.Representer = _Representer
+    writer.preserve_quotes, writer.width = True, len(text) + len(commit)
+    writer.indent(sequence=2 + (offset or 0), offset=offset or 0)
+    document = writer.load(text)
+    for section in _hub_sections(document, dataset):
+        if "revision" in section:
+            section["revision"] = commit  # keeps its quotes
+        else:
+            section.insert(list(section).index("dataset") + 1, "revision", commit)
+    written = StringIO()
+    writer.dump(document, written)
+    return written.getvalue().replace("\n", "\r\n" if has_crlf else "\n")
+
+
+def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
+    """Yield the sections that read a dataset from a hub."""
+    if isinstance(values, dict):
+        if values.get("dataset") == dataset and values.get("path") is None:
+            yield values
+        values = list(values.values())
+    for value in values if isinstance(values, list) else ():
+        yield from _hub_sections(value, dataset)
+
+
+def _filled(value: object) -> object:
+    """Return part of a recipe with 40 zeros in place of each missing commit."""
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    filled = {key: _filled(item) for key, item in value.items()}
+    if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
+        filled["revision"] = UNPINNED
+    return filled

@@ -1,0 +1,126 @@
+"""Versions of a recipe: the same recipe at the heads of its datasets on a day, or in a week.
+
+A version is a recipe of its own, `NAME_YYYYMMDD.yaml`. Its file is written once, so that every build of it gets the
+same pins. Its artifacts have their own folders; those that equal the earlier version's are linked, not written again.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_pins import pin_recipe
+from pipeline_assets.build.systems import Systems
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, TransientError
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE
+from pipeline_assets.spine.temporary_names import temporary_path
+
+Period = Literal["day", "week"]
+_NAME_LINE = re.compile(r"^name:[^\n]*$", re.MULTILINE)
+_DATE = "[0-9]" * 8
+logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class Version:
+    """Version of a recipe at a time.
+
+    Attributes:
+        path: its recipe file; that of the newest version if no head moved.
+        before: recipe file of the previous version; None if it is not built from one.
+        moved: datasets whose commits differ from those of the previous version, as text.
+        unreachable: errors of datasets whose head is unknown; their commits are kept.
+    """
+
+    path: Path
+    before: Path | None = None
+    moved: list[str] = field(default_factory=list)
+    unreachable: list[InputError] = field(default_factory=list)
+
+
+def first_day(moment: datetime, period: Period) -> str:
+    """Return YYYYMMDD of the day, or of the Monday of its week."""
+    return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
+
+
+def version_for(
+    name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
+) -> Version:
+    """Return the version of a recipe at a moment.
+
+    Its file is written if a head moved since the last version.
+
+    Raises:
+        InputError: No head is known, or the recipe cannot be changed in place.
+    """
+    base = recipe_path(name, root)
+    versions = list_versions(name, root)
+    path = root / "recipes" / f"{name}_{first_day(moment, period)}.yaml"
+    if path in versions:
+        return Version(path, earlier_version(name, first_day(moment, period), root))
+    newest = versions[-1] if versions else base
+    pinned, heads, unreachable = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
+    for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
+        try:
+            heads[dataset] = hub.resolve(dataset, "main")
+        except TransientError:
+            raise
+        except InputError as error:
+            unreachable.append(error)
+    if unreachable and not heads:
+        raise unreachable[0]
+    moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
+    if not moved:
+        return Version(newest, unreachable=unreachable)
+    durable.make_folder(path.parent)
+    text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.read_raw(base).decode(), count=1)
+    folder = temporary_path(path)
+    draft = folder / path.name
+    durable.make_folder(folder)
+    try:
+        durable.write_durably(draft, text.encode())
+        for dataset, commit in (pinned | heads).items():
+            pin_recipe(draft, dataset, commit, systems)
+        durable.rename(draft, path)
+    finally:
+        durable.remove(folder)
+    return Version(path, newest, moved, unreachable)
+
+
+def list_versions(name: str, root: Path) -> list[Path]:
+    """List the recipe files of a recipe's versions, by date."""
+    return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
+
+
+def earlier_version(name: str, date: str, root: Path) -> Path:
+    """Return the file of the version before a date; the recipe's own if none exists."""
+    earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
+    return earlier[-1] if earlier else recipe_path(name, root)
+
+
+def delete_versions(
+    name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
+) -> None:
+    """Remove the artifacts of all but the `keep` newest versions.
+
+    Recipe files and artifacts that another recipe requests are kept. At least one version is kept.
+    """
+    old = {path.stem for path in list_versions(name, root)[: -max(keep, 1)]}
+    recipes, _ = systems.load_recipes(root)
+    kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}
+    for recipe in recipes:
+        for folder in _folders(recipe) - kept if recipe.name in old else ():
+            if (root / folder).exists():
+                durable.remove(root / folder)
+                say(f"removed {folder}: the newest {keep} versions are kept")
+
+
+def _folders(recipe: Recipe) -> set[Path]:
+    return {target.folder for target in recipe.targets()}

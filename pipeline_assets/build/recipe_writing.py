@@ -1,0 +1,91 @@
+"""Recipe files that commands write into a data root.
+
+A recipe that a person wrote or edited is never overwritten without `--replace`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE
+
+_WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
+_BEGINS = "# Written by corpusmill "
+R = TypeVar("R", bound=Recipe)
+
+
+def write_new_recipe(
+    kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
+) -> tuple[R, Path]:
+    """Write a recipe into a data root, unless it cannot be built there.
+
+    The first line of the file names the command that writes it.
+
+    Returns:
+        Recipe and its file.
+
+    Raises:
+        UsageError: A section is invalid, the file is not from this command, or a folder has another artifact that must
+            not be replaced.
+    """
+    path = root / "recipes" / f"{content['name']}.yaml"
+    recipe = kind.from_mapping(content, path)
+    for target in recipe.targets():
+        if target.external_inputs is None:
+            target.raise_if_occupied(root, replace)
+    text = _marked(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
+    if path.exists():
+        if RECIPE_FILE.read_raw(path) == text.encode():
+            return recipe, path
+        _raise_if_edited(path, recipe, root, command, replace)
+    durable.make_folder(path.parent)
+    durable.write_durably(path, text.encode("utf-8"))
+    return recipe, path
+
+
+def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
+    """Copy a recipe file into the data root, under its name; return the copy.
+
+    Raises:
+        UsageError: Another recipe has this name, and `replace` is not set.
+    """
+    kept = root / "recipes" / f"{name}.yaml"
+    if path.absolute() != kept.absolute():
+        text = RECIPE_FILE.read_raw(path)
+        if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
+            fix = "give its name, rename one of them, or run with --replace"
+            raise UsageError("another recipe is there", kept, fix)
+        durable.make_folder(kept.parent)
+        durable.write_durably(kept, text)
+    return kept
+
+
+def _marked(content: str, command: str) -> str:
+    """Return a recipe with a first line that shows whether it was edited later."""
+    return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
+
+
+def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
+    """Raise UsageError if a recipe file must not be overwritten.
+
+    It was written or edited by hand, or built artifacts that the new recipe does not request.
+    """
+    if replace:
+        return
+    fix = "rename that file, or run with --replace"
+    present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
+    if not present.startswith(_BEGINS + command):
+        raise UsageError("another recipe is there", path, fix)
+    if present != _marked(present.partition("\n")[2], command):
+        fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
+        raise UsageError("it was edited since it was written", path, fix)
+    requested = {target.folder for target in recipe.targets()}
+    for target in type(recipe).read(path).targets():
+        if target.folder not in requested and target.matches_recipe(root):
+            raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)
