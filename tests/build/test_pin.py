@@ -103,7 +103,7 @@ def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_
 
     assert revision_in(path, "nvidia/Nemotron-Math-v2", SYSTEMS) == COMMIT
     assert revision_in(path, "nvidia/Nemotron-Math-Proofs-v1", SYSTEMS) == ""
-    with pytest.raises(UsageError, match="give `revision` for a dataset of a hub"):
+    with pytest.raises(UsageError, match="set `revision` for a hub dataset"):
         SYSTEMS.read_recipe(path)
 
 
