@@ -1,1 +1,1 @@
-"""Whether what is sealed can be trusted: verified, built again, planned against what earlier builds took."""
+"""Trust: verification, rebuilds and plans of artifacts."""

@@ -1,4 +1,4 @@
-"""What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong, file by file."""
+"""Comparison of a rebuilt artifact with the sealed one, file by file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,11 @@ Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 @dataclass(frozen=True)
 class FileFinding:
-    """One file with something to say: as the manifests have it; what is wrong with the sealed one, if it is damaged."""
+    """File that differs between sealed and rebuilt artifact, or is damaged.
+
+    Attributes:
+        damage: what is wrong with the sealed file; None if it is intact.
+    """
 
     path: str
     sealed: FileContent | None
@@ -26,13 +30,16 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """Whether the rebuilt file says what the sealed manifest says: then a damaged sealed file is the wrong one."""
+        """Check whether the rebuilt file matches the sealed manifest.
+
+        A damaged sealed file is then the wrong one.
+        """
         return self.sealed == self.rebuilt
 
 
 @dataclass(frozen=True)
 class Version:
-    """Something that could have a part in the bytes, as it was then and is now; None where it isn't known."""
+    """Version of a library or of the program, when sealed and now; None if unknown."""
 
     name: str
     sealed: str | None
@@ -41,8 +48,12 @@ class Version:
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact that is built again: its target, as read from the manifest that it has to come out as, and the place
-    where it is sealed; None where only a copy of the manifest is left.
+    """Rebuild of one artifact.
+
+    Attributes:
+        target: target that its manifest describes.
+        manifest: manifest that the rebuild must produce.
+        place: folder of the sealed artifact; None if only a copy of the manifest exists.
     """
 
     target: Target
@@ -52,17 +63,17 @@ class Step:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What became of one step.
+    """Outcome of a rebuild step.
 
     Attributes:
-        verdict: `damaged` where the rebuild is what the manifest says and the sealed files are not; `not rebuilt` where
-            something that it is made from came out different.
-        rebuilt: its new manifest; None if it wasn't rebuilt.
-        files: those whose content differs, or that are damaged where they are sealed.
-        other_differences: What else of the identity differs: counts, decisions, inputs; a line each.
+        verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if an
+            input came out different.
+        rebuilt: new manifest; None if the artifact was not rebuilt.
+        is_sealed_intact: whether the sealed files were read and match their manifest.
+        files: files that differ in content, or are damaged.
+        other_differences: other differences of the identity (counts, decisions, inputs), a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
-        versions: of libraries and the like that changed since it was sealed.
-        is_sealed_intact: whether the sealed files were read and are as they were sealed.
+        versions: versions of libraries, and of other things, that changed since the seal.
     """
 
     step: Step
@@ -76,8 +87,13 @@ class StepOutcome:
 
 
 def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
-    """The manifest of a rebuilt artifact held against that of the step; on demand the sealed files too, of which every
-    byte is read. Raises RetryableError where the sealed artifact was replaced meanwhile.
+    """Compare a rebuilt manifest with the sealed one.
+
+    Args:
+        holds_sealed: whether to read and check every sealed file too.
+
+    Raises:
+        RetryableError: The sealed artifact was replaced during the rebuild.
     """
     sealed = step.manifest
     if step.place is not None and read_manifest(step.place) != sealed:
@@ -86,14 +102,14 @@ def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutco
     if holds_sealed and step.place is not None:
         damage = {item.path: item.what for item in find_damage(step.place, sealed)}
     is_same = rebuilt.digest == sealed.digest
-    contents, contents_now = ({file.path: file for file in one.identity.files} for one in (sealed, rebuilt))
-    stored, stored_now = ({file.path: file.sha256 for file in one.storage} for one in (sealed, rebuilt))
+    contents, contents_now = ({file.path: file for file in manifest.identity.files} for manifest in (sealed, rebuilt))
+    stored, stored_now = ({file.path: file.sha256 for file in manifest.storage} for manifest in (sealed, rebuilt))
     files = [
         FileFinding(path, contents.get(path), contents_now.get(path), damage.get(path))
         for path in {**contents, **contents_now, **damage}
         if path in damage or contents.get(path) != contents_now.get(path)
     ]
-    same = [path for path, file in contents.items() if file == contents_now.get(path)]
+    equal = [path for path, file in contents.items() if file == contents_now.get(path)]
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
@@ -103,18 +119,18 @@ def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutco
         other_differences=[]
         if is_same
         else changed_values(_other_identity(sealed.identity), _other_identity(rebuilt.identity)),
-        stored_otherwise=[path for path in same if stored.get(path) != stored_now[path]],
+        stored_otherwise=[path for path in equal if stored.get(path) != stored_now[path]],
         versions=changed_versions(sealed.provenance, versions()),
     )
 
 
-def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | None]) -> list[Version]:
-    """What is another one here than a manifest's provenance tells."""
-    then = package_versions(provenance)
-    return [Version(name, then.get(name), here[name]) for name in here if then.get(name) != here[name]]
+def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[Version]:
+    """List the versions that differ from those in a provenance."""
+    sealed = package_versions(provenance)
+    return [Version(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]]
 
 
 def _other_identity(identity: Identity) -> dict[str, Any]:
-    """Counts, decisions and inputs of an identity: its other parts are files, or the same by construction."""
+    """Return counts, decisions and inputs; the rest of an identity is files, or equal."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

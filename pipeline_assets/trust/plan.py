@@ -1,7 +1,6 @@
-"""The plan of a recipe: artifacts that are there, what building the others takes, and what speaks against it.
+"""Plan of a recipe: what its build will read, fetch and write.
 
-One walk over the targets, upstream first. It tells what a listing, footers and the recipe do: files and rows that are
-read, bytes to fetch, tokens to write, and whether disks have room for these.
+It walks the targets once, upstream first. Its figures come from listings, footers of Parquet files and the recipe.
 """
 
 import shutil
@@ -18,12 +17,12 @@ from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.usage import folder_bytes
 
-_TOKEN_BYTES = 4  # at most: ids of a vocabulary of up to 65,536 tokens take 2
+_TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 
 
 @dataclass(frozen=True)
 class CapacityCheck:
-    """Bytes that are needed of the disk that a folder lies on, as far as they are known, and what is free there."""
+    """Known bytes that a build needs on the disk of a folder, and free bytes."""
 
     where: Path
     needed: int
@@ -35,7 +34,12 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
-    """Room for what is written below a data root and fetched into a cache; of two disks where the cache has its own."""
+    """Check the space for a data root and a cache; one check if both are on one disk.
+
+    Args:
+        written: bytes for the data root.
+        fetched: bytes for the cache.
+    """
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
         return [CapacityCheck(root, written + fetched, free)]
@@ -43,7 +47,7 @@ def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[Cap
 
 
 def _disk(path: Path) -> tuple[int, int]:
-    """(device, free bytes) of the disk that a path lies on, or will lie on."""
+    """Return device and free bytes of the disk of a path, which may not exist yet."""
     path = path.absolute()
     folder = next(folder for folder in [path, *path.parents] if folder.exists())
     return folder.stat().st_dev, shutil.disk_usage(folder).free
@@ -51,7 +55,7 @@ def _disk(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class HubSample:
-    """What is read of a hub dataset: files of those that are listed, whole row groups of them, and their rows."""
+    """Part of a hub dataset that is read: files, row groups and rows."""
 
     files: int
     files_listed: int
@@ -60,16 +64,19 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """The sample that inputs name; None if they name no row groups."""
+        """Return the sample that inputs name; None if they name no row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
-        rows = sum(group["rows"] for of_file in groups for group in of_file)
+        rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
 
 
 @dataclass(frozen=True)
 class ArtifactPlan:
-    """One artifact of a recipe; where it isn't there, its planned figures by their names, and the sample of a hub
-    dataset that it reads, if it reads one.
+    """Plan of one artifact.
+
+    Attributes:
+        figures: planned figures by name; empty if the artifact is built.
+        sample: part of a hub dataset that it reads; None if it reads none.
     """
 
     status: ArtifactStatus
@@ -78,13 +85,14 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """Whether another artifact is sealed in its place, which only `--replace` gives up."""
-        is_of_members = any(one.folder.parent == self.status.target.folder for one in self.status.target.upstream)
-        return self.status.sealed in ("stale", "damaged") and not is_of_members
+        """Check whether another artifact is in its folder, which needs `--replace`."""
+        target = self.status.target
+        has_members = any(upstream.folder.parent == target.folder for upstream in target.upstream)
+        return self.status.sealed in ("stale", "damaged") and not has_members
 
     @property
     def bytes_written(self) -> int:
-        """Of its tokens, beyond what a crash left of them."""
+        """Bytes of its tokens, less those that an interrupted build has written."""
         unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -92,8 +100,13 @@ class ArtifactPlan:
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """The plans of all artifacts, upstream first; the bytes that planning itself fetched, listing and footers, and
-    those that building will; the rooms of each disk, none where all is built.
+    """Plan of a recipe.
+
+    Attributes:
+        artifacts: plans of its artifacts, upstream first.
+        fetched_bytes: bytes that planning fetched: listings and footers.
+        missing_bytes: bytes that the build will fetch.
+        rooms: checks of disk space; empty if everything is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -106,26 +119,37 @@ class RecipePlan:
         return [plan for plan in self.artifacts if not plan.status.matches_recipe]
 
 
-def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
-    """The plan of a recipe whose artifacts are held as `artifact_statuses` tells; what is there costs nothing. Raises
-    InputError: from the hub, which is asked only of what is to be built; UsageError: no file or column as the recipe
-    names it, or nothing is sealed where something is said to be.
+def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
+    """Return the plan of a recipe.
+
+    Only artifacts that are not built yet cause requests to a hub.
+
+    Args:
+        statuses: states of all its artifacts, see `artifact_statuses`.
+
+    Raises:
+        InputError: The hub cannot be read.
+        UsageError: A file, a column or an external artifact that the recipe names does not exist.
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
-    artifacts = [_planned(status, run, missing) for status in held]
+    artifacts = [_planned(status, run, missing) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_written for plan in artifacts)
-    is_built = all(status.matches_recipe for status in held)
+    is_built = all(status.matches_recipe for status in statuses)
     rooms = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, rooms)
 
 
 def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
-    """The plan of one artifact; `missing` are the bytes to fetch by file, to which its own are added."""
+    """Return the plan of one artifact.
+
+    Args:
+        missing: bytes to fetch by file, to which those of this artifact are added.
+    """
     target = status.target
-    for one in target.upstream:
-        if one.is_external and read_manifest(run.root / one.folder) is None:
-            raise UsageError("nothing is sealed there", one.folder, "make it first, or correct the recipe")
+    for upstream in target.upstream:
+        if upstream.is_external and read_manifest(run.root / upstream.folder) is None:
+            raise UsageError("nothing is sealed there", upstream.folder, "make it first, or correct the recipe")
     if status.matches_recipe:
         return ArtifactPlan(status)
     list_files = target.kind.listing
