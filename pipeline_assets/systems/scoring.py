@@ -43,11 +43,7 @@ def score_targets(
 ) -> list[Target]:
     """Return the targets of scores, their report, and the subsets chosen by them.
 
-    Args:
-        recipe: Name of the recipe.
-        pools: By split (`dataset/split`), the candidate pools of its dataset, or raw files of pools.
-        section: Model and rules of scoring.
-        subsets: Rules of the subsets; None for no subsets.
+    `pools` has, by split (`dataset/split`), the candidate pools of its dataset, or raw files of pools.
     """
     model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)

@@ -46,7 +46,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
     kept = _kept(messages, analysis)
     parts: list[str] = []
     parsed: list[ParsedMessage] = []
-    place = 0
+    position = 0
     for number in kept:
         message = messages[number]
         try:
@@ -58,12 +58,12 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         if ending is Ending.TRAINING and number == kept[-1] and _is_final(message):
             terminator = Terminator.RETURN
         before = f"{START}{opening}{MESSAGE}"
-        start = place + len(before)
+        start = position + len(before)
         stop = start + len(message.content)
         parts += (before, message.content, terminator)
-        body, span = Span(start, stop), Span(place, stop + len(terminator))
+        body, span = Span(start, stop), Span(position, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
-        place = span.stop
+        position = span.stop
     if ending is Ending.COMPLETION:
         parts += (START, Role.ASSISTANT)
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None

@@ -5,15 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline_assets.corpus.harmony.encode import RENDERERS
-from pipeline_assets.corpus.harmony.message import (
-    Ending,
-    JsonValue,
-    Message,
-    Reason,
-    Refusal,
-    Role,
-    Template,
-)
+from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
 from pipeline_assets.corpus.nemotron.dataset_section import Domain

@@ -76,15 +76,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    Args:
-        staging: Staging directory.
-        rows: Normalised rows of the split.
-        prompts: Prompts of the split.
-        clean: Prompts without evaluation items; None without decontamination.
-        near: Decisions on these and other prompts; None without near deduplication.
-        split: Name of the split in decisions.
-        drops: Drop near duplicates instead of tagging them.
-        settings: Run settings.
+    `clean` has the prompts without evaluation items; None without decontamination. `near` has the decisions on near
+    duplicates, which name the split `split`; None without that search. With `drops`, near duplicates are dropped
+    instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
@@ -197,8 +191,8 @@ def _dropped(
         return finding
     if isinstance(finding, Decision):
         finding = Reject(shard, shard_row, _NEAR, f"{finding.duplicate_of}, similarity {finding.similarity}")
-    file, place, row_id = (table[name][row].as_py() for name in ("source_file", "source_row", "id"))
-    return DroppedRow(file, place, finding.reason, finding.detail, row_id, shard, shard_row)
+    file, position, row_id = (table[name][row].as_py() for name in ("source_file", "source_row", "id"))
+    return DroppedRow(file, position, finding.reason, finding.detail, row_id, shard, shard_row)
 
 
 def _tagged(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:

@@ -24,12 +24,9 @@ _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """Link the files of all splits into one folder.
+    """Link the normalised rows of all splits into one folder.
 
-    Args:
-        staging: Staging directory.
-        splits: Normalised rows of the splits.
-        card: Content of README.md; None to omit it.
+    `card` is the content of README.md; None omits the file.
     """
     files = [file for split in splits for file in _linked_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD, card)]  # a label: it states stored sizes

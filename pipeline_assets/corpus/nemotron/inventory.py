@@ -98,14 +98,9 @@ _REJECTS = f"{WORK}/rejects"
 def take_inventory(
     staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
-    """Build `inventory.json`, `metadata_coverage.md` and the rejects.
+    """Build `inventory.json`, `metadata_coverage.md` and the rejects of a split.
 
-    Args:
-        staging: Staging directory.
-        files: Files of the split, in order.
-        pin: Identity of the manifest that lists the files.
-        max_rows: Size of the sample (`plan_sample`); None for all rows.
-        settings: Run settings.
+    `max_rows` is the size of the sample (`plan_sample`); None counts all rows.
 
     Raises:
         InputError: A file cannot be read, its content does not match its name, or a sample of non-empty files is empty.
@@ -141,10 +136,7 @@ def take_inventory(
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
     """Count the rows of a shard; return the tally as a note, the rejects as a file.
 
-    Args:
-        shard: Shard of the split.
-        window: Unused, because rows are unknown before they are read.
-        folder: View of the staging directory.
+    `window` is unused, because rows are unknown before they are read.
 
     Raises:
         InputError: A file cannot be read (`read_shard`).

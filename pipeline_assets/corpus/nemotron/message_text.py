@@ -149,12 +149,8 @@ def think_parts(content: str) -> list[tuple[bool, str]] | None:
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
     """Count a text with `<think>` tags under its owner; return whether it has any.
 
-    A text of the assistant whose tags do not pair up also counts as unpaired.
-
-    Args:
-        owner: Role, or `analysis` for reasoning.
-        text: Content or reasoning.
-        counts: Counter to update.
+    The owner is a role, or `analysis` for reasoning. A text of the assistant whose tags do not pair up also counts as
+    unpaired.
     """
     has_tags = "<think>" in text or "</think>" in text
     if has_tags:

@@ -14,13 +14,7 @@ from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, encod
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
-from pipeline_assets.corpus.nemotron.row_columns import (
-    has_completion,
-    row_id,
-    row_metadata,
-    row_quality,
-    row_stats,
-)
+from pipeline_assets.corpus.nemotron.row_columns import has_completion, row_id, row_metadata, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -76,13 +70,9 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    Args:
-        rows: Pairs of position in the file and JSON row, or the reason why it is unreadable. The caller bounds the
-            bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB.
-        settings: Recipe of the rows.
-        origin: Dataset, split and file of the rows.
-        encoder: Encoder of o200k Harmony.
-        are_shallow: True if the reader knows that no value is nested deeper than `MAX_NESTING`.
+    Rows have their position in the file, and JSON values or the reason why they are unreadable. The caller bounds the
+    bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB. With
+    `are_shallow`, the reader knows that no value is nested deeper than `MAX_NESTING`.
     """
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encoded(drafts, origin, encoder)

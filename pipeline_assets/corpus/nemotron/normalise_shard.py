@@ -59,17 +59,8 @@ def normalise_shard(
 
     The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
     (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
-    counts: `spot_checked` (rows), and the counts of `NormalisedRows`.
-
-    Args:
-        shard: Shard of the split.
-        window: Unused, because rows are unknown before they are read.
-        folder: View of the staging directory.
-        origin: Origin of the rows; its file is replaced by the file of each row.
-        settings: Recipe of the rows.
-        driver: Encoder library, `gigatoken` or `tiktoken`.
-        zstd_level: Compression level of the work files.
-        vocabulary: Vocabulary file of the tokenizer.
+    counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `window` is unused, because rows are unknown
+    before they are read. The file in `origin` is replaced by the file of each row.
 
     Raises:
         InputError: A file cannot be read, or changed after the shards were planned.
@@ -141,7 +132,7 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
                 block, characters = [], 0
             if isinstance(row, SourceRow):
                 columns = row.columns if form is None else form.as_json_lines(row.columns)
-                block.append((row.place, columns))
+                block.append((row.position, columns))
                 characters += _characters(columns)
             else:
                 block.append((row.row, Fault(row.reason, row.detail)))

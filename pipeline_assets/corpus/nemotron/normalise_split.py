@@ -53,10 +53,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Return the origin of a split's rows, without their file.
 
-    Args:
-        pin: Identity of the manifest that lists the split's files.
-        subset: Subset according to the recipe; None for the card's.
-        domain: Domain of the dataset.
+    A `subset` of the recipe overrides the card's.
     """
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
@@ -67,14 +64,8 @@ def normalise_split(
 ) -> BuildResult:
     """Build the normalised rows of a split.
 
-    If gigatoken and tiktoken disagree, everything is encoded by tiktoken.
-
-    Args:
-        staging: Staging directory.
-        files: Files of the split, in order.
-        origin: Origin of the rows; its file is replaced by the file of each row.
-        rules: Recipe of the rows.
-        settings: Run settings.
+    If gigatoken and tiktoken disagree, everything is encoded by tiktoken. The file in `origin` is replaced by the file
+    of each row.
 
     Raises:
         InputError: A file cannot be read, too many rows are rejects, or no row is kept.

@@ -5,12 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Literal
 
-from pipeline_assets.corpus.harmony.message import (
-    JsonValue,
-    Message,
-    Role,
-    content_text,
-)
+from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog

@@ -132,12 +132,9 @@ _ORDER: Mapping[str, Callable[[str], Any]] = {
 
 
 def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Build the report; its page is rendered when its digest is known.
+    """Build the report on the pools of datasets, by name.
 
-    Args:
-        staging: Staging directory.
-        datasets: Pools by dataset name.
-        settings: Run settings.
+    Its page is rendered when its digest is known.
     """
     buckets = list(_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]

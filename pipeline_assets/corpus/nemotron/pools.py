@@ -65,14 +65,7 @@ PUBLISHED = {
 def build_pools(
     staging: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the pools of a dataset.
-
-    Args:
-        staging: Staging directory.
-        splits: Deduplicated rows by split name.
-        recipe: Rules of the pools.
-        settings: Run settings.
-    """
+    """Build the pools of a dataset from the deduplicated rows of its splits, by name."""
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
     pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
@@ -286,14 +279,8 @@ def write_pools(
 ) -> Receipt:
     """Write the rows of a bucket to a file for each pool that has some, sorted by id.
 
-    Args:
-        split: Split of the rows.
-        bucket: Number of the bucket.
-        buckets: Number of buckets of the split.
-        paths: Work files of the split, each with a row group for each bucket.
-        pools: Pools in the order of the rows' flags.
-        window: Unused.
-        folder: View of the staging directory.
+    `paths` are work files of the split, each with a row group for each of its `buckets`; `pools` are in the order of
+    the rows' flags.
 
     Raises:
         InputError: A work file is damaged.

@@ -1,7 +1,7 @@
 """Stage `nemotron_prompts`: prompts of a split's usable rows as Documents.
 
     shards/00000.jsonl.zst   a Document for each kept row, a shard for each file of the split
-    texts/00000              hashes of their texts, for comparison with later splits
+    texts/00000              hashes of usable texts, for comparison with later splits
     dropped.jsonl.zst        dropped rows with reasons
 
 A row is dropped if its text is not valid Harmony, if its completion is missing or too short, if a call does not fit the
@@ -110,14 +110,9 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build the prompts of a split.
+    """Build the prompts of a split from its normalised rows.
 
-    Args:
-        staging: Staging directory.
-        rows: Normalised rows of one split.
-        earlier: Prompts of splits whose texts count as earlier.
-        rules: Rules that keep or drop rows.
-        settings: Run settings.
+    `earlier` are prompts of splits whose texts count as earlier.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])

@@ -4,10 +4,7 @@ The source is the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verif
 `formal_statement` is null for some rows.
 """
 
-from pipeline_assets.corpus.harmony.message import (
-    Message,
-    Role,
-)
+from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 
 FORMALISATION = "formalisation"

@@ -42,13 +42,8 @@ def encoding_faults(
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
     Compared are the ids with tiktoken's for the same text, the decoded ids with the text, the counts with the row's,
-    and the bodies that count in the loss (`span_faults`).
-
-    Args:
-        batch: Rows with text and counts.
-        rows: Sample of row numbers, since tiktoken is several times slower than the rest.
-        loss: Loss mode of the rows.
-        encoder: Encoder of o200k Harmony.
+    and the bodies that count in the loss (`span_faults`). `rows` is a sample, since tiktoken is several times slower
+    than the rest.
     """
     sample = batch.take(to_array(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):

@@ -161,14 +161,8 @@ def row_metadata(
     """Return the columns `meta_…` of a row.
 
     A missing value is null; `meta_tags` is then empty. A column of an unexpected type is stored as canonical JSON, and
-    so are `metadata` and every column without its own place.
-
-    Args:
-        row: Source row.
-        conversation: Messages of the row before rendering drops any.
-        domain: Domain of the dataset.
-        split: Split of the row.
-        settings: Recipe of the rows.
+    so are `metadata` and every column without its own place. `conversation` has the row's messages before rendering
+    drops any.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {

@@ -128,9 +128,7 @@ class RowsRecipe(RecipeSection):
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
     """Return the rules of a split's rows, with the split's reasoning effort.
 
-    Args:
-        recipe: Part of the recipe that determines their bytes, as in a target or a manifest.
-        tokenizer: Tokenizer as in a target or a manifest.
+    Both arguments are parts of a target or a manifest.
     """
     rows, effort = RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:

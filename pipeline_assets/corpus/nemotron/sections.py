@@ -139,18 +139,18 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
     """Yield errors of repeated datasets or splits, and of missing row settings."""
     earlier = set[str]()
-    for position, section in sections_at(recipe, "datasets"):
-        dataset, place = str(section.get("dataset")), ("datasets", position)
+    for number, section in sections_at(recipe, "datasets"):
+        dataset, location = str(section.get("dataset")), ("datasets", number)
         splits = section.get("splits")
         splits = [str(split) for split in splits] if isinstance(splits, list | tuple) else []
         named = [dataset_key(dataset)] if has_layout else []
         for key in (*named, *(partition_key(dataset, split) for split in splits)):
             if key in earlier:
                 fix = "name it once for `hf_layout`" if key in named else "name each split once"
-                yield RecipeError((*place, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
+                yield RecipeError((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
             earlier.add(key)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
-            yield RecipeError(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
+            yield RecipeError(location, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
         if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:
             what = f"`reasoning_effort` of {dataset} needs a system message"
-            yield RecipeError((*place, "reasoning_effort"), what, "omit `system: null`")
+            yield RecipeError((*location, "reasoning_effort"), what, "omit `system: null`")

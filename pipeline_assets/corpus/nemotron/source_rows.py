@@ -38,7 +38,7 @@ class SourceRow:
     """Row with its file, as the manifest names it, and its position there."""
 
     file: str
-    place: int
+    position: int
     columns: dict[str, Any]
 
 
@@ -116,31 +116,31 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
     """Yield every row that begins in the piece, or a reject for its line.
 
-    Blank lines are skipped. Reasons: `cut_off` (the last line of a file has no newline and cannot be read), `not_json`,
-    `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
-
-    Args:
-        piece: Piece of a file.
-        limit: Maximum number of rows; None for all.
+    `limit` bounds the rows; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line of a file has no
+    newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`,
+    `nested_too_deep`.
 
     Raises:
         InputError: The file cannot be read, or changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
-    name = piece.file.name
-    for place, row in itertools.islice(rows, limit):
-        yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else SourceRow(name, place, row)
+    file = piece.file.name
+    for position, row in itertools.islice(rows, limit):
+        if isinstance(row, Fault):
+            yield Reject(file, position, row.reason, row.detail)
+        else:
+            yield SourceRow(file, position, row)
 
 
-def _line_rows(placed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    for place, line in placed:
+def _line_rows(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    for position, line in numbered:
         row = read_row(line)
         if isinstance(row, Fault):
             if is_blank(line):
                 continue
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
                 row = Fault("cut_off", f"{row.detail}, after {_line_end(line)}")
-        yield place, row
+        yield position, row
 
 
 def is_blank(line: bytes) -> bool:

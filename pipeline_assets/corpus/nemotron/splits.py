@@ -89,10 +89,7 @@ def split_from_name(path: str) -> str:
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
     """Find every split with its files, in the card's order, or else by name.
 
-    Args:
-        paths: All files of the dataset.
-        card: Text of its README.md; empty if missing.
-        where: Dataset, for errors.
+    `card` is the text of README.md, empty if missing; `where` names the dataset in errors.
 
     Raises:
         InputError: The card's YAML cannot be read, a split of it matches no file, or two splits would have the same
@@ -110,12 +107,8 @@ def find_split(
 ) -> SplitFiles:
     """Find the files of one split.
 
-    Args:
-        paths: All files of the dataset.
-        card: Text of its README.md; empty if missing.
-        split: Name of the split.
-        patterns: Patterns of files by split from the recipe, which override the card.
-        where: Dataset, for errors.
+    Patterns of the recipe, by split, override the card, which is the text of README.md; `where` names the dataset in
+    errors.
 
     Raises:
         UsageError: The split does not exist (names the nearest one).
@@ -144,11 +137,7 @@ def unknown_split_error(split: str, known: Sequence[str], where: object) -> Usag
 def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, where: str) -> list[str]:
     """Return the sorted files of rows that match a pattern (`matching_paths`).
 
-    Args:
-        paths: All files of the dataset.
-        patterns: Patterns of paths.
-        owner: Split or config that has the patterns, for errors.
-        where: Dataset, for errors.
+    Errors name the `owner` of the patterns, a split or config, and the dataset, `where`.
 
     Raises:
         InputError: No file matches, or a pattern is invalid.

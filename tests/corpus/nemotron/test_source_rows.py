@@ -57,7 +57,7 @@ def test_rows_are_those_of_json_loads_whatever_the_pieces(
 
     expected = [json.loads(line) for line in lines]
     assert repr(columns(found)) == repr(expected)
-    assert [row.place for row in found if isinstance(row, SourceRow)] == [
+    assert [row.position for row in found if isinstance(row, SourceRow)] == [
         len("".join(lines[:number]).encode()) for number in range(len(lines))
     ]
 
@@ -113,7 +113,7 @@ def test_parquet_gives_its_columns_as_python_values_by_row_number(tmp_path: Path
 
     assert len(plan_shards([file], shard_bytes=1)) == 4
     assert columns(found) == rows
-    assert [(row.file, row.place) for row in found if isinstance(row, SourceRow)] == [
+    assert [(row.file, row.position) for row in found if isinstance(row, SourceRow)] == [
         ("data/a.parquet", number) for number in range(10)
     ]
 
