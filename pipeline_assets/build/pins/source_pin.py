@@ -51,9 +51,7 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
 
 
 def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Load the language detection of sources whose filtered text is not sealed yet.
-
-    The filtered texts are the targets of the given kind.
+    """Load the language detection of sources whose targets of a kind are not sealed.
 
     Raises:
         UsageError: The language detector is not installed.

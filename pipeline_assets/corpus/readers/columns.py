@@ -81,13 +81,7 @@ def check_columns(
 
 
 class Column(NamedTuple):
-    """A column of a row.
-
-    Attributes:
-        holder: Object that contains the value.
-        key: Key of the value in the object.
-        name: Name or path of the column in a recipe.
-    """
+    """A column of a row: object and key of its value, and its name in a recipe."""
 
     holder: dict[str, Any]
     key: str

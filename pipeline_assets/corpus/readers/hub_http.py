@@ -147,12 +147,7 @@ class HubClient:
 
 
 class HubCall(NamedTuple):
-    """Description of a call for errors, with its patience as in `HubFiles`.
-
-    Attributes:
-        writes: Whether the call changes something on the hub.
-        repo_type: Type of the repository that `dataset` names.
-    """
+    """Description of a call for errors, with patience as in `HubFiles`."""
 
     dataset: str
     revision: str

@@ -13,12 +13,7 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A forecast figure.
-
-    Attributes:
-        value: Forecast value.
-        basis: Text for people about the sources of the forecast, such as `the listing and footers`.
-    """
+    """A forecast figure, with a text about its sources, such as `the listing`."""
 
     value: float
     basis: str

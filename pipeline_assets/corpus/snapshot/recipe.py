@@ -77,9 +77,9 @@ class HubRows(RecipeSection):
     source: str
     domain: str = "web"
     license_tag: Annotated[
-        str, Option("Licence, such as mit or unknown. Default: the card's or each row's.", "license", default=None)
+        str, Option("Licence tag. Default: of the card, or of each row.", "license", default=None)
     ] = "unknown"
-    rules: Annotated[Rules, Option("A row must pass 'int_score >= 3'; repeatable.", "rule")] = ()
+    rules: Annotated[Rules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"
