@@ -158,7 +158,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         *(
             (
                 f"{command} --data {{here}}/table.parquet",
-                "{here}/table.parquet: a file lies where a folder belongs; give another folder, or move the file away",
+                "{here}/table.parquet: expected a folder, got a file; give another folder, or move the file away",
             )
             for command in ("run healing_text_v1", "demo", "ui")
         ),

@@ -31,7 +31,7 @@ def explain(error: OSError, path: Path) -> InputError:
             return RetryableError("writing is not allowed", path, "give write permission, or another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
-            return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
+            return UsageError("expected a folder, got a file", file, "give another folder, or move the file away")
     return RetryableError(
         f"the operating system reports: {error.strerror or error}", path, "fix that, then run the same command"
     )

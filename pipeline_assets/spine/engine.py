@@ -36,7 +36,7 @@ class RunSettings:
         growth_bytes: Memory growth after which a forked worker is replaced by a fresh one. A fork takes milliseconds
             and shares the memory that the old worker had a copy of.
         inline_bytes: Minimum bytes of shards, without the largest one, to start workers: see `limit_workers`.
-        subject: What is built, for progress lines; empty if only one artifact is built.
+        subject: Name of the artifact, for progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
         fetch_threads: Simultaneous downloads.
         memory_bytes: Memory for deduplication, all processes together; the rest is spilled to disk.

@@ -148,7 +148,7 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
             "the file reached the file size limit; raise the limit (ulimit -f), then run the same command to continue",
         ),
         ("EACCES EPERM EROFS", "writing is not allowed; give write permission, or another folder"),
-        ("ENOTDIR EEXIST", "a file lies where a folder belongs; give another folder, or move the file away"),
+        ("ENOTDIR EEXIST", "expected a folder, got a file; give another folder, or move the file away"),
         (
             "EIO ENOLCK ELOOP ENAMETOOLONG ESTALE",
             "the operating system reports: bad disk; fix that, then run the same command",
