@@ -1,1 +1,1 @@
-"""Functions that run on Modal: images, volumes and GPUs around kernels."""
+"""Modal apps: images, volumes and GPUs around kernels."""

@@ -1,12 +1,12 @@
-"""NLL scoring on Modal's GPUs: the kernel of `corpus.scoring` between two volumes.
+"""Modal app for NLL scoring: the kernel of `corpus.scoring` between two volumes.
 
     modal deploy modal_jobs/nll_scoring.py        # for `corpusmill nemotron score --launcher modal`, and Dagster
-    modal run modal_jobs/nll_scoring.py --dry-run # what it would do, and cost
+    modal run modal_jobs/nll_scoring.py --dry-run # estimate work and cost
     CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
 
-CORPUSMILL_MODAL_* say what containers are asked for, see `modal_settings`. `fetch` alone reads from the hub. Modal
-gives an interrupted input to another container, whatever `retries` says, which scores that shard anew. Containers have
-pinned packages, those that scoring imports alone.
+CORPUSMILL_MODAL_* configure containers, see `modal_settings`. Only `fetch` reads from the hub. Modal passes an
+interrupted input to another container even without `retries`; that container scores the shard again. Containers have
+only the packages that scoring imports, all pinned.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ except InputError as error:
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
 _CONSTRAINTS = "/constraints.txt"
-# What scoring imports that Python doesn't bring, by the names that packages are installed by.
+# Distributions that scoring imports.
 PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
 )
-_ROW_TOKENS = 1024  # of a row, to turn a batch of rows into tokens where MAX_LENGTH is not set
-# What `modal run` scores: an option of `corpusmill nemotron score` by the variable that says it.
-_KNOBS = {
+_ROW_TOKENS = 1024  # tokens per row to convert a batch of rows to tokens if MAX_LENGTH is not set
+# Environment variables of `modal run`, and the options of `corpusmill nemotron score` that they set.
+_OPTIONS = {
     "CANDIDATE_DATASET_ID": "--pool",
     "CANDIDATE_REVISION": "--pool-revision",
     "CANDIDATE_SUBDIR": "--pool-subdir",
@@ -56,7 +56,7 @@ def build_image(more: Sequence[str]) -> modal.Image:
     """Return an image with pinned packages and the source of this project.
 
     Args:
-        more: packages in addition to `PACKAGES`, such as those that quantised weights take.
+        more: Packages in addition to `PACKAGES`, such as those for quantised weights.
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
@@ -82,8 +82,11 @@ settings: dict[str, str | None] = {
 
 
 @contextlib.contextmanager
-def _as_it_arrives() -> Iterator[None]:
-    """An error of the block by what it says: whoever asked would take Modal's own, or the system's, for the call's."""
+def _portable_errors() -> Iterator[None]:
+    """Convert errors of a block to classes that cannot be confused with Modal's own.
+
+    The caller would otherwise treat a Modal or system error of the block as an error of its call.
+    """
     try:
         yield
     except InputError:
@@ -106,15 +109,15 @@ def _as_it_arrives() -> Iterator[None]:
     retries=0,
     region=SETTINGS.region,
 )
-def fetch(asked: str) -> str:
-    """Pools and a model from the hub, at their commits, to the volume of files."""
+def fetch(request: str) -> str:
+    """Fetch pools and a model from the hub to the volume of files."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
-    with _as_it_arrives():
-        fetch_files(json.loads(asked), HubFiles(FILES_FOLDER))
+    with _portable_errors():
+        fetch_files(json.loads(request), HubFiles(FILES_FOLDER))
         _commit(files)
-    return asked
+    return request
 
 
 @app.function(
@@ -131,31 +134,31 @@ def fetch(asked: str) -> str:
     retries=0,
     region=SETTINGS.region,
 )
-def score(asked: str) -> str:
-    """A score shard: its receipt; the scores lie in the volume of scores."""
+def score(request: str) -> str:
+    """Score a shard into the volume of scores, and return its receipt."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
-    wanted = json.loads(asked)
-    with _as_it_arrives():
-        if not modal.is_local():  # what others have written since this container was started
+    content = json.loads(request)
+    with _portable_errors():
+        if not modal.is_local():  # see files that other containers wrote since this one started
             scores.reload()
-            if not is_fetched(wanted, FILES_FOLDER):
-                files.reload()  # refused while a file is open, as weights may be
+            if not is_fetched(content, FILES_FOLDER):
+                files.reload()  # Modal refuses this while a file is open, and weights may be
         try:
-            receipt = score_remote(wanted, FILES_FOLDER, SCORES_FOLDER)
-        finally:  # preemption, which interrupts, too
+            receipt = score_remote(content, FILES_FOLDER, SCORES_FOLDER)
+        finally:  # also after an interrupt by preemption
             _commit(scores)
     return receipt.to_bytes().decode()
 
 
 def _commit(volume: modal.Volume) -> None:
-    """From now on others see what was written, and it outlives this container."""
+    """Make written files durable and visible to other containers."""
     if not modal.is_local():
         volume.commit()
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens; below 512 the variable counts rows, as in other scorers.
+    """Return BATCH_SIZE in tokens; below 512 it counts rows, as in other scorers.
 
     Raises:
         UsageError: BATCH_SIZE or MAX_LENGTH is not an integer >= 1.
@@ -178,14 +181,15 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
 
 @app.local_entrypoint()
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
-    """Scores pools of a hub as the environment says: CANDIDATE_DATASET_ID, CANDIDATE_REVISION (its head),
-    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH,
-    BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
+    """Score pools of a hub, configured by environment variables.
+
+    CANDIDATE_DATASET_ID, CANDIDATE_REVISION (default: its head), CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (default:
+    its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
     """
     LOCAL_FUNCTIONS.update(fetch=fetch, score=score)
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
     if "CANDIDATE_DATASET_ID" not in variables:
-        sys.exit("CANDIDATE_DATASET_ID: it is not set; set it to owner/name of pools on the hub")
+        sys.exit("CANDIDATE_DATASET_ID is not set; set it to owner/name of pools on the hub")
     if variables.get("TOKENIZER_NAME") == variables["MODEL_NAME"]:
         variables["TOKENIZER_NAME"] = "model"
     if "BATCH_SIZE" in variables:
@@ -193,8 +197,8 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
             variables["BATCH_SIZE"] = batch_tokens(variables)
         except UsageError as error:
             sys.exit(str(error))
-    words = [word for name, option in _KNOBS.items() if name in variables for word in (option, variables[name])]
+    options = [part for name, option in _OPTIONS.items() if name in variables for part in (option, variables[name])]
     more = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
-    sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *words, *more]
+    sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *options, *more]
     print(*sys.argv, flush=True)
     runpy.run_module("pipeline_assets", run_name="__main__")

@@ -1,1 +1,1 @@
-"""Dagster resources: the store of artifacts, the hub, the tokenizer, and launchers."""
+"""Dagster resources: store of artifacts, hub, tokenizer and launchers."""

@@ -1,4 +1,4 @@
-"""Sealed artifacts as Dagster metadata."""
+"""Dagster metadata of a sealed artifact."""
 
 import urllib.parse
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 if TYPE_CHECKING:
     pass  # which loads more than most runs need
 
-REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
+REPORTS = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
 _COUNTS = (
     *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
@@ -30,7 +30,13 @@ _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "pea
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
-    """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
+    """Return digest, path, counts, ledger, preview, measured and planned costs.
+
+    Args:
+        artifact: The sealed artifact.
+        kinds: Known kinds of artifacts.
+        was_current: Whether it was up to date, so that nothing was built.
+    """
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
     seconds = float(provenance.get("seconds", 0))
@@ -53,7 +59,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
     store = row_store_for(artifact, kinds)
     tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
-    if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
+    if store is not None or len(tables) == 1:  # without a store, a single table has the artifact's rows
         values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
     text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
     if text_bytes and not was_current:
@@ -74,29 +80,33 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         values["ledger"] = dg.MetadataValue.md(preview_table(lines))
     if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
         root = find_data_root(artifact.folder)
-        place = artifact.folder.relative_to(root) if root is not None else artifact.folder
-        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
+        folder = artifact.folder.relative_to(root) if root is not None else artifact.folder
+        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(folder.as_posix())}/{REPORT_HTML}")
     if rows := preview(artifact, kinds):
         values["preview"] = dg.MetadataValue.md(preview_table(rows))
     return values
 
 
 def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
-    """Names and types of the columns of rows of text; those inside a struct by their path."""
+    """Return names and types of the columns of text rows; columns in a struct by path."""
     try:
         shards = [] if store is None else store.table_shards()
-    except UsageError:  # its rows are no text
+    except UsageError:  # rows without text
         shards = []
-    columns = [
-        dg.TableColumn(".".join([*above, one.name]), str(one.type))
-        for field in (shards[0].schema if shards else ())
-        for above, one in ([([field.name], inner) for inner in field.type] if is_struct(field.type) else [([], field)])
-    ]
+    columns = []
+    for field in shards[0].schema if shards else ():
+        if is_struct(field.type):
+            columns += [dg.TableColumn(f"{field.name}.{inner.name}", str(inner.type)) for inner in field.type]
+        else:
+            columns.append(dg.TableColumn(field.name, str(field.type)))
     return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
-    """What the build took, as numbers that the UI plots over runs, and held against what was planned."""
+    """Return the measured costs of a build, and a table of planned and measured costs.
+
+    The UI plots the numbers over runs.
+    """
     values: dict[str, dg.MetadataValue] = {}
     rows = []
     for outcome in outcomes(manifest):
@@ -106,13 +116,13 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
         elif real is not None and name.endswith("_seconds"):
             values[name] = dg.MetadataValue.float(float(real))
         if planned is not None:
-            told = "" if real is None else f"{real:,}"
-            rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
+            measured = "" if real is None else f"{real:,}"
+            rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": measured})
     if rows:
         values["planned"] = dg.MetadataValue.md(preview_table(rows))
     return values
 
 
 def preview_table(rows: list[dict[str, str]]) -> str:
-    """Rows of equal keys as a Markdown table; what they say is shown as text."""
+    """Format rows with equal keys as a Markdown table, with escaped values."""
     return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))

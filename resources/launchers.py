@@ -1,4 +1,4 @@
-"""Where score shards run, as settings say it: here, or on Modal."""
+"""Choice of the launcher of score shards: this machine or Modal."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need
+    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 LAUNCHER = "CORPUSMILL_LAUNCHER"
 _KNOWN = ("local", "modal")
@@ -19,21 +19,22 @@ def remote_launcher_factory(
     salt: str = "",
     **limits: float | None,
 ) -> "RemoteLauncherFactory | None":
-    """None for this machine.
+    """Return the factory of launchers on other machines; None for this machine.
 
     Args:
-        variables: the environment.
-        launcher: overrides the environment; None for no override.
-        salt: as of `ModalLauncherFactory`.
+        variables: The environment.
+        launcher: `local` or `modal`, which overrides the environment; None for no override.
+        salt: Salt of requests, see `ModalLauncherFactory`.
         limits: `cost_limit` and `split_cost_limit` of Modal, which override the environment; None for no override.
+
     Raises:
-        UsageError: there is no such launcher; as `ModalSettings.of`.
+        UsageError: The launcher is unknown, or a setting of Modal is invalid.
     """
-    wanted = launcher or variables.get(LAUNCHER) or _KNOWN[0]
-    if wanted not in _KNOWN:
-        raise UsageError(f"it is {wanted!r}", LAUNCHER, f"set one of {', '.join(_KNOWN)}")
-    if wanted == _KNOWN[0]:
+    name = launcher or variables.get(LAUNCHER) or _KNOWN[0]
+    if name not in _KNOWN:
+        raise UsageError(f"must be one of {', '.join(_KNOWN)}, got {name!r}", LAUNCHER, "correct it")
+    if name == _KNOWN[0]:
         return None
-    from resources.modal_launcher import ModalLauncherFactory  # which loads Modal's client
+    from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client
 
     return ModalLauncherFactory(ModalSettings.from_mapping(variables, **limits), salt)

@@ -1,7 +1,6 @@
-"""Dagster's resources: the data root and how artifacts are built there, the launcher, the hub, the tokenizer; and a
-sealed artifact as Dagster shows it: the metadata of its materialisation, and of checks.
+"""Dagster resources: store of artifacts, launcher, hub and tokenizer.
 
-Where the config leaves a setting out, its CORPUSMILL_* variable says it, else it has its default.
+A setting that is not in the config comes from its CORPUSMILL_* variable, or has its default.
 """
 
 from collections.abc import Mapping
@@ -26,46 +25,51 @@ from pipeline_assets.spine.errors import UsageError
 from resources.launchers import LAUNCHER, remote_launcher_factory
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need
+    from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 
 def environment() -> Mapping[str, str]:
-    """The variables that say settings, as far as they are set."""
+    """Return the environment variables of settings that are set."""
     values = {name: dg.EnvVar(name).get_value() for name in (*SETTINGS, *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")}
     return {name: value for name, value in values.items() if value}
 
 
 def data_root() -> Path:
-    """The folder of all artifacts, absolute: CORPUSMILL_DATA, else ./data."""
+    """Return the absolute data root: CORPUSMILL_DATA, else ./data."""
     return Path(environment().get("CORPUSMILL_DATA", "data")).absolute()
 
 
 class Store(dg.ConfigurableResource):
-    """How artifacts are built: run settings, which never change a byte."""
+    """Run settings of builds; they never change a byte."""
 
-    replace: bool = Field(default=False, description="Exchange sealed artifacts of another recipe for new ones")
+    replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
     workers: int | None = Field(
-        default=None, ge=0, description="Worker processes, 0 works in the run's own; else CORPUSMILL_WORKERS, 2"
+        default=None, ge=0, description="Worker processes, 0 uses the run's own process; else CORPUSMILL_WORKERS, 2"
     )
-    fetch_threads: int = Field(default=8, ge=1, description="Downloads at a time")
+    fetch_threads: int = Field(default=8, ge=1, description="Number of parallel downloads")
     wait_for_builder_s: float = Field(
-        default=86_400, ge=0, description="How long to wait for a run that builds the same artifact; 0 fails at once"
+        default=86_400,
+        ge=0,
+        description="Seconds to wait for a run that builds the same artifact; 0 fails immediately",
     )
 
     keep_versions: int | None = Field(
-        default=None, ge=1, description="Of a recipe that is repinned, how many versions keep their artifacts; else all"
+        default=None, ge=1, description="Number of versions of a repinned recipe that keep their artifacts; else all"
     )
 
     def run(
         self, root: Path, hub: HubFiles, tokenizer: "Tokenizer | None" = None, launcher: "Launcher | None" = None
     ) -> Run:
-        """The settings of a build below a data root.
+        """Return the run settings of a build.
 
         Args:
-            tokenizer: None for the vocabulary file of this program.
-            launcher: None for the environment's.
+            root: Data root.
+            hub: Hub access.
+            tokenizer: Tokenizer resource; None for the built-in vocabulary file.
+            launcher: Launcher resource; None for the launcher in the environment.
+
         Raises:
-            UsageError: a setting that is none.
+            UsageError: A setting is invalid.
         """
         return Run.from_settings(
             root,
@@ -81,7 +85,10 @@ class Store(dg.ConfigurableResource):
 
 
 class Launcher(dg.ConfigurableResource):
-    """Launcher of score shards: `local` runs worker processes of this machine, `modal` calls an app on Modal."""
+    """Launcher of score shards.
+
+    `local` runs worker processes of this machine, `modal` calls an app on Modal.
+    """
 
     name: str | None = Field(default=None, description="local or modal; else CORPUSMILL_LAUNCHER, local")
     cost_limit: float | None = Field(
@@ -93,7 +100,7 @@ class Launcher(dg.ConfigurableResource):
     _remote: "RemoteLauncherFactory | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the settings before anything is built."""
+        """Check the settings before a build starts."""
         self.remote()
 
     def remote(self) -> "RemoteLauncherFactory | None":
@@ -102,7 +109,7 @@ class Launcher(dg.ConfigurableResource):
         All steps of a run share its cost limit.
 
         Raises:
-            UsageError: the name is unknown, or a setting of Modal is out of range.
+            UsageError: The name is unknown, or a setting of Modal is out of range.
         """
         if self._remote is None:
             self._remote = remote_launcher_factory(
@@ -112,20 +119,24 @@ class Launcher(dg.ConfigurableResource):
 
 
 class Hub(dg.ConfigurableResource):
-    """Where datasets are read from. The token is the client's own (HF_TOKEN or the saved login): it is no config."""
+    """Hub that datasets are read from.
+
+    The token comes from the hub's client (HF_TOKEN or the saved login), not from the config.
+    """
 
     endpoint: str | None = Field(
         default=None, description="Address, without a password; empty means HF_ENDPOINT or the public hub"
     )
     cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
 
-    tries: int | None = Field(default=None, ge=1, description="Tries of a call; else CORPUSMILL_HUB_TRIES, 6")
+    tries: int | None = Field(default=None, ge=1, description="Tries per call; else CORPUSMILL_HUB_TRIES, 6")
 
     def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
-        """Reading access, with the cache below the data root unless the config says otherwise.
+        """Return read access, with the cache below the data root unless configured.
 
         Args:
-            tries: of a call, whatever is set; None leaves it at that.
+            data_root: Data root.
+            tries: Tries per call, which override the config; None for no override.
         """
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())
@@ -133,24 +144,26 @@ class Hub(dg.ConfigurableResource):
 
 
 class Tokenizer(dg.ConfigurableResource):
-    """Text to ids, as recipes pin it. Files of other tokenizers are named by the recipes that pack with them.
+    """Tokenizer o200k Harmony, with the vocabulary file that recipes pin.
 
-    Every build that encodes with o200k Harmony reads the vocabulary file of this resource.
+    Every build that encodes with o200k Harmony reads this file. Recipes name the files of other tokenizers.
     """
 
-    family: str = Field(default=FAMILY, description="Of the tokenizer; recipes name it")
-    sha256: str = Field(default=VOCABULARY_SHA256, description="Of its vocabulary file; recipes pin it")
-    path: str | None = Field(default=None, description="Vocabulary file; empty means the file of this program")
+    family: str = Field(default=FAMILY, description="Family of the tokenizer; recipes name it")
+    sha256: str = Field(default=VOCABULARY_SHA256, description="sha256 of the vocabulary file; recipes pin it")
+    path: str | None = Field(default=None, description="Vocabulary file; empty means the built-in file")
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the family and the file before anything is built.
+        """Check the family and the file before a build starts.
 
         Raises:
-            InputError: the file is missing, or has another hash.
-            UsageError: the family is not o200k_harmony.
+            InputError: The file is missing, or has another hash.
+            UsageError: The family is not o200k_harmony.
         """
         if self.family != FAMILY:
-            raise UsageError(f"`family` is {self.family!r}", "the resource `tokenizer`", f"set {FAMILY}")
+            raise UsageError(
+                f"`family` must be {FAMILY}, got {self.family!r}", "the resource `tokenizer`", "correct it"
+            )
         check_vocabulary(self.file() or VOCABULARY, self.sha256)
 
     def file(self) -> Path | None:

@@ -15,7 +15,7 @@ def webhook_address() -> str | None:
     """Return the address in CORPUSMILL_WEBHOOK; None if it is not set.
 
     Raises:
-        UsageError: the value is not an http or https address.
+        UsageError: The value is not an http or https address.
     """
     address = os.environ.get(WEBHOOK, "")
     if not address:

@@ -119,7 +119,7 @@ HOMES = {
         *("versions", "events", "external", "assets", "version_assets", "jobs", "schedules", "definitions"),
         *("freshness", "owners", "instance", "resources", "sealed_sensor", "webserver", "compat"),
     ],
-    "modal": ["resources/modal_launcher", "modal_jobs"],
+    "modal": ["resources/modal_launcher", "resources/modal_calls", "modal_jobs"],
     "torch": ["corpus/batching", "corpus/scoring", "modal_jobs"],
     "transformers": ["corpus/scoring", "modal_jobs"],
     "datasets": ["corpus/publishing/load_back"],

@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[1]
 
 def raised(error: Exception) -> Callable[[], None]:
     def act() -> None:
-        with nll_scoring._as_it_arrives():
+        with nll_scoring._portable_errors():
             raise error
 
     return act
@@ -43,7 +43,7 @@ def test_errors_of_the_system_arrive_as_lines_and_no_others_are_taken_for_silenc
 
 def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
     """What `modal run` types, with a few variables set."""
-    for name in nll_scoring._KNOBS:
+    for name in nll_scoring._OPTIONS:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -111,7 +111,7 @@ def test_a_small_batch_size_counts_rows(
             ({"BATCH_SIZE": odd}, "BATCH_SIZE: must be an integer >= 1, got '")
             for odd in ("0", "eight", "-8", "9" * 5000)
         ),
-        ({"CANDIDATE_DATASET_ID": ""}, "CANDIDATE_DATASET_ID: it is not set"),
+        ({"CANDIDATE_DATASET_ID": ""}, "CANDIDATE_DATASET_ID is not set"),
     ],
     ids=lambda value: str(value)[:40],
 )

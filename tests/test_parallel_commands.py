@@ -71,7 +71,7 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
         (("--k", "0"), "--k"),
         (("--k", "1000"), "1,000"),
         (("--files", "{split}.parquet"), "no file matches"),
-        (("--src", "en"), "both sides are en"),
+        (("--src", "en"), "src and tgt must be two languages, got en for both"),
     ],
 )
 def test_what_is_typed_wrong_is_one_line(

@@ -81,7 +81,7 @@ def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: P
     with LoopbackHub(hub.folder) as served:
         refused = typed(*words, tmp_path / "bare", env=served.variables(), status=2)
         accepted = typed(*words, *of_accepted, env=served.variables())
-    assert "--license: nothing says the licence of bare" in refused.stderr and refused.stderr.count("\n") <= 3
+    assert "--license: no licence is set for bare" in refused.stderr and refused.stderr.count("\n") <= 3
     assert "documents_have_licences: WARNING" in accepted.stderr
     assert len(gzip.decompress(rows_file.read_bytes()).splitlines()) == 5
     assert (tmp_path / "accepted" / "recipes" / "raw-rows.yaml").exists()

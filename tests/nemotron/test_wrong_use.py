@@ -75,7 +75,7 @@ def chats(tmp_path: Path) -> Path:
         ("score --pool pool --model {model} --against ''", f"--against: {EMPTY}"),
         (
             "score --pool pool --model {model} --dtype bfloat16",
-            "--dtype is bfloat16 and --device cpu: a CPU takes float32",
+            "--dtype is bfloat16 and --device cpu: a CPU needs float32",
         ),
         (
             "score --pool pool --model {model} --dtype int8",

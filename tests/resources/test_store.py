@@ -112,5 +112,5 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
     assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
     assert launcher_of(name="local") is None
-    with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: it is 'nowhere'; set one of local, modal"):
+    with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: must be one of local, modal, got 'nowhere'"):
         launcher_of(name="nowhere")

@@ -100,5 +100,5 @@ def test_an_asset_of_a_wrong_resource_fails_and_names_both_hashes(root: Path, tm
 
 
 def test_a_family_that_does_not_ship_is_refused() -> None:
-    with pytest.raises(UsageError, match="`family` is 'gpt2'; set o200k_harmony"):
+    with pytest.raises(UsageError, match="`family` must be o200k_harmony, got 'gpt2'"):
         Tokenizer(family="gpt2").setup_for_execution(dg.build_init_resource_context())

@@ -1,1 +1,1 @@
-"""Parallel text: sentence pairs of a hub translation set, sampled once, encoded once, read in batches."""
+"""Parallel text: sentence pairs that are sampled, encoded and read in batches."""

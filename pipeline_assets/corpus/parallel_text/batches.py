@@ -1,7 +1,8 @@
-"""Which pairs come in which batch: seeded, dealt to ranks, of like lengths where that is asked for; without torch.
+"""Seeded order of sentence pairs in batches, without torch.
 
-An epoch is a list of steps, the same for all ranks; a step has a batch for each. So over all ranks a split comes once
-an epoch, to the pair, and every rank has as many batches, but where fewer pairs than ranks are there for them.
+An epoch is a list of steps, equal for all ranks; a step has one batch per rank. So over all ranks each pair occurs
+exactly once per epoch, and every rank has the same number of batches. A batch may be empty if the last step has fewer
+pairs than ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +22,15 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Order:
-    """What the steps of an epoch depend on, beside lengths.
+    """Settings that determine the steps of an epoch, together with lengths.
 
     Attributes:
-        batch: pairs of a rank's batch; None for all of its share at once.
-        drop_last: only full batches; what is left over comes in another epoch, in another order.
-        bucket_steps: pairs of so many steps are sorted by length before they are cut into steps, whose order is then
-            shuffled; 0 sorts none.
+        batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
+        seed: Seed of the order.
+        drop_last: Read only full batches. The order of each epoch differs, so other pairs are dropped.
+        bucket_steps: Number of steps whose pairs are sorted by length, cut into steps and shuffled by step; 0 does not
+            sort.
+        ranks: Number of ranks.
     """
 
     batch: int | None = 16
@@ -38,10 +41,15 @@ class Order:
 
     def __post_init__(self) -> None:
         if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
-            raise ValueError(f"{self}: give a batch and ranks of 1 or more, bucket_steps of 0 or more")
+            raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
-        """Of each step the places of each rank's batch; one may be empty in the last."""
+        """Return the steps of an epoch: for each rank an array of pair numbers.
+
+        Args:
+            lengths: Tokens of each pair, shape (pairs,).
+            epoch: Number of the epoch.
+        """
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
         share = batch * self.ranks
         order = hashed_order(len(lengths), self.seed, "epoch", epoch).astype(np.int64)
@@ -53,7 +61,8 @@ class Order:
         full = len(order) // share
         steps = [np.array_split(step, self.ranks) for step in order[: full * share].reshape(full, share)]
         rest = order[full * share :]
-        if 0 < len(rest) < self.ranks and steps and batch > 1 and not self.drop_last:  # too few for a step: make two
+        # Too few pairs for a step of their own: redistribute them and the last full step over two steps.
+        if 0 < len(rest) < self.ranks and steps and batch > 1 and not self.drop_last:
             parts = np.array_split(np.concatenate([*steps.pop(), rest]), 2 * self.ranks)
             steps += [parts[: self.ranks], parts[self.ranks :]]
             rest = rest[:0]
@@ -63,11 +72,11 @@ class Order:
 
 
 def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Share of padding among the tokens of dynamically padded batches.
+    """Compute the share of padding among the tokens of dynamically padded batches.
 
     Args:
-        lengths: ids of each sequence, one more than its tokens.
-        batches: places in it.
+        lengths: Ids of each sequence, one more than its tokens, shape (sequences,).
+        batches: Sequence numbers of each batch.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
     return 1 - tokens / sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)
@@ -76,18 +85,30 @@ def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) 
 def numpy_batches(
     folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Batches of a fixed-length cache for trainers without torch, each pair once, in an order of seed and epoch: tokens
-    and targets (batch, seq_len), attn_mask (batch, seq_len, seq_len) as `causal` has it. The last may be smaller.
+    """Yield the batches of a fixed-length cache as NumPy arrays.
+
+    Each pair occurs once, in an order that depends on seed and epoch. The last batch may be smaller.
+
+    Args:
+        folder: Folder of the token cache.
+        split: Split to read.
+        batch: Pairs per batch.
+        seed: Seed of the order.
+        epoch: Number of the epoch.
+        ignore_source: Whether targets on the source side are `IGNORED`.
+
+    Yields:
+        tokens and targets, shape (batch, seq_len), and attn_mask from `causal_mask`, shape (batch, seq_len, seq_len).
 
     Raises:
-        InputError: there is no cache, or it has no fixed length.
-        ValueError: no such split, or no pair a batch.
+        InputError: The folder has no token cache, or the cache has no fixed length.
+        ValueError: The split is unknown, or the batch is below 1.
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:
-        raise InputError("its pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
+        raise InputError("pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
     if split not in SPLITS or batch < 1:
-        raise ValueError(f"split is {split!r}, batch {batch}: give one of {', '.join(SPLITS)}, and 1 or more")
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
     arrays = PaddedBatch(
         *(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in PaddedBatch._fields)
     )

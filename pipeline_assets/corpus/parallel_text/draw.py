@@ -1,4 +1,4 @@
-"""The draw of a sample: k sentence pairs of a translation set, in one pass over its rows, by one seed."""
+"""Draw of a sample: k sentence pairs of a translation set, in one pass, by a seed."""
 
 import datetime
 import hashlib
@@ -32,7 +32,7 @@ _SETTINGS = RunSettings()
 
 @dataclass(frozen=True)
 class DrawResult:
-    """The pairs that a pass drew, and the fates of all rows."""
+    """Pairs that a pass drew, and the fates of all rows."""
 
     pairs: Sequence[Pair]
     ledger: Ledger
@@ -42,12 +42,14 @@ class DrawResult:
 def draw(
     files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS
 ) -> DrawResult:
-    """Draw pairs from the rows of files, read in their order: another order gives another sample.
+    """Draw pairs from the rows of files, read in the given order of files.
 
-    A duplicate of a pair in the reservoir counts as though it had never come, so the next row has its turn.
+    Another order of files results in another sample. A duplicate of a pair in the reservoir is ignored, and the next
+    row is considered in its place.
 
     Raises:
-        UsageError, InputError: From `read_pairs`; or more than 10,000 rows cannot be read.
+        UsageError: A file lacks a column or a language.
+        InputError: A file cannot be read, or more than 10,000 rows cannot be read.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
@@ -58,8 +60,8 @@ def draw(
             if isinstance(row, Fault):
                 rejects.append(row.to_reject(file.name, place))
                 if len(rejects) > _MAX_REJECTS:
-                    what = f"more than {_MAX_REJECTS:,} rows can't be read; the first is {rejects[0]}"
-                    raise InputError(what, file.name, "look at those rows, or leave the file out")
+                    what = f"more than {_MAX_REJECTS:,} rows cannot be read; the first is {rejects[0]}"
+                    raise InputError(what, file.name, "check these rows, or remove the file")
                 continue
             weight = recipe.weigh(row)
             if isinstance(weight, str):
@@ -83,28 +85,29 @@ def draw(
 
 
 def write_sample(
-    building: StagingDir,
+    staging: StagingDir,
     files: Sequence[TranslationFile],
     recipe: sample.SampleRecipe,
     source: sample.SampleSource,
     sampled_at: datetime.datetime,
     settings: RunSettings = _SETTINGS,
 ) -> BuildResult:
-    """Draw a sample, and write both of its files and the rejects.
+    """Draw a sample, and write its two files and the rejects.
 
     Raises:
-        UsageError, InputError: From `draw`; fewer than k pairs can be drawn, or too many rows are rejected.
+        UsageError: A file lacks a column or a language, or fewer than k pairs can be drawn.
+        InputError: A file cannot be read, or too many rows are rejected.
     """
     drawn = draw(files, recipe, settings)
-    data, meta = _describe(drawn, recipe, source, sampled_at, building.target)
+    data, meta = _describe(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
-        replace(building.write(sample.MANIFEST, data), rows=recipe.k),
-        write_rows(building.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
+        replace(staging.write(sample.MANIFEST, data), rows=recipe.k),
+        write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
     ]
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
-    return BuildResult(content, counts, decisions, labels=[building.write(sample.MANIFEST_META, meta.to_bytes())])
+    return BuildResult(content, counts, decisions, labels=[staging.write(sample.MANIFEST_META, meta.to_bytes())])
 
 
 def materialize(
@@ -118,25 +121,33 @@ def materialize(
     source: sample.SampleSource,
     folder: Path,
     replace: bool = False,
-    **others: object,
+    **options: object,
 ) -> Path:
-    """Draw a sample into a folder of its own, and return its manifest: for notebooks.
+    """Draw a sample into a folder of its own, and return its manifest; for notebooks.
 
-    A sample is frozen: an equal request returns it, and reads no file.
+    A sample is frozen: an equal request returns it without reading a file.
 
     Args:
-        splits: Parts for train, val and test.
-        filters: None for none; else what differs from the usual ones.
+        k: Number of pairs.
+        seed: Seed of draw and split.
+        splits: Shares of train, val and test.
+        filters: Filters that differ from the defaults of `PairFilters`; None for no filters.
+        files: Files of the translation set, in reading order.
+        languages: Source and target language.
+        source: Description of the translation set, for the sample's metadata.
+        folder: Folder of the sample.
         replace: Draw again, and replace the sample in the folder.
-        others: Keys of `SampleRecipe`: algorithm, duplicates, weight.
+        options: Other keys of `SampleRecipe`: algorithm, duplicates, weight.
+
     Raises:
-        UsageError, InputError: As `write_sample`; a value that no recipe may have; the folder has the sample of
-            another request, or an edited one.
+        UsageError: A value is invalid, the folder has a sample of another request, a file lacks a column or a language,
+            or fewer than k pairs can be drawn.
+        InputError: A file cannot be read, too many rows are rejected, or the sample in the folder was edited.
     """
-    asked = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **others}
-    asked["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
-    asked["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe, manifest = sample.SampleRecipe.from_mapping(asked, "materialize"), folder / sample.MANIFEST
+    request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
+    request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
+    request["splits"] = dict(zip(SPLITS, splits, strict=True))
+    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.MANIFEST
     if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
         differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
         if differences:
@@ -145,7 +156,7 @@ def materialize(
         return manifest
     data, meta = _describe(draw(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
     durable.make_folder(folder)
-    durable.remove(folder / sample.MANIFEST_META)  # it comes last: a sample is whole, or none
+    durable.remove(folder / sample.MANIFEST_META)  # written last, so a sample with metadata is complete
     durable.write_durably(manifest, data)
     durable.write_durably(folder / sample.MANIFEST_META, meta.to_bytes())
     return manifest
@@ -158,17 +169,18 @@ def _describe(
     sampled_at: datetime.datetime,
     where: Path,
 ) -> tuple[bytes, sample.SampleMeta]:
-    """Return manifest.jsonl and MANIFEST.meta.json of a draw.
+    """Return the content of manifest.jsonl and MANIFEST.meta.json.
 
     Raises:
-        InputError, UsageError: Too many rejects; fewer than k pairs.
+        InputError: Too many rows are rejected.
+        UsageError: Fewer than k pairs were drawn.
     """
     pairs, rows = drawn.pairs, drawn.ledger.rows_in
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
     if len(pairs) < recipe.k:
-        gone = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none left out"
-        what = f"it is {recipe.k:,}, and {rows:,} rows have {len(pairs):,} pairs to draw from ({gone})"
-        raise UsageError(what, RecipeKey("k"), "ask for fewer, loosen the filters, or give more files")
+        fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none dropped"
+        what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
+        raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or give more files")
     meta = sample.request_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [

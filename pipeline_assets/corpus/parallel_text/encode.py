@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequen
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, model_data
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import _META_FILE, ENCODE_META, MODEL, EncodeMeta, logger
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, Losses, LossLimit, lost_text
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
@@ -24,22 +25,28 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.staging import StagingDir
 
+logger = logging.getLogger("corpusmill")
 _NORMALIZATION = "NFKC and strip, then the model's own"
 
 
-def write_cache(building: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
-    """The files of a token cache.
+def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
+    """Encode a sample, and write the files of its token cache.
 
     Args:
-        model: where the recipe pins one.
+        staging: Staging directory of the build.
+        manifest: manifest.jsonl of the sample.
+        recipe: Settings of the cache.
+        model: Path of the model that the recipe pins; None to train one.
+
     Raises:
-        UsageError, InputError: from `read_sample`, `model_data` and `load_model`.
+        UsageError: Only one of a model and its sha256 is given.
+        InputError: The sample or the model cannot be read, or was changed.
     """
-    files, meta, losses = _encoded(read_sample(manifest), recipe, model)
-    written = [replace(building.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
-    told = msgspec.to_builtins(meta)
-    counts = {name: told.pop(name) for name in ("pairs", "tokens", "truncated")}
-    return BuildResult(written, counts, told, provenance=lost_text(losses))
+    files, meta, losses = _encode_sample(read_sample(manifest), recipe, model)
+    written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
+    decisions = msgspec.to_builtins(meta)
+    counts = {name: decisions.pop(name) for name in ("pairs", "tokens", "truncated")}
+    return BuildResult(written, counts, decisions, provenance=lost_text(losses))
 
 
 def encode(
@@ -50,23 +57,27 @@ def encode(
     max_unknown_fraction: str = MAX_UNKNOWN_FRACTION,
     **recipe: object,
 ) -> Path:
-    """For notebooks: the cache of a sample in a folder of its own.
+    """Encode a sample into a folder of its own; for notebooks.
 
     Args:
-        spm_model: None trains one. A cache that is there is made again by its own model only.
-        max_unknown_fraction: largest share of a side that the model may lose; above 0.1 % it is logged.
-        recipe: keys of `EncodeRecipe`.
+        manifest_path: manifest.jsonl of the sample.
+        spm_model: SentencePiece model; None trains one. An existing cache accepts only the model that encoded it.
+        out_dir: Folder of the cache.
+        max_unknown_fraction: Largest share of a side that the model may lose; a share above 0.1 % is logged.
+        recipe: Keys of `EncodeRecipe`.
+
     Raises:
-        UsageError, InputError: as `write_cache`; or the model loses a larger share of a side.
+        UsageError: The model's file does not exist, or a key is invalid.
+        InputError: The sample or the model cannot be read or was changed, or the model loses too large a share.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     if spm_model is not None and not spm_model.is_file():
-        raise UsageError("there is no such file", spm_model, MODEL_HINT)
+        raise UsageError("file not found", spm_model, MODEL_HINT)
     if spm_model is not None and "model_sha256" not in recipe:
-        is_there = (out_dir / ENCODE_META).exists()
-        known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
-        recipe["model_sha256"] = known
-    files, _, losses = _encoded(
+        exists = (out_dir / ENCODE_META).exists()
+        sha256 = META_FILE.read(out_dir / ENCODE_META).sha256 if exists else file_sha256(spm_model)
+        recipe["model_sha256"] = sha256
+    files, _, losses = _encode_sample(
         read_sample(Path(manifest_path)), EncodeRecipe.from_mapping(recipe, "encode"), spm_model
     )
     verdict = LossLimit(max_unknown_fraction).evaluate_losses(losses)
@@ -74,17 +85,17 @@ def encode(
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
     if not verdict.holds:
         logger.warning("%s: %s", out_dir, verdict.because)
-    durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
+    durable.remove(out_dir / ENCODE_META)  # written last, so a cache with metadata is complete
     for name, data in files.items():
         durable.make_folder((out_dir / name).parent)
         durable.write_durably(out_dir / name, data)
     return out_dir
 
 
-def _encoded(
+def _encode_sample(
     sample: Sample, recipe: EncodeRecipe, model_file: Path | None
 ) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
-    """The files of a cache, the description last; the description; what is lost of each side."""
+    """Return the files of a cache, metadata last; its metadata; the losses by side."""
     src, tgt = ([canonical(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
@@ -92,7 +103,7 @@ def _encoded(
     model = load_model(data, model_file or Path(MODEL))
     eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).closed_by(eos) for side in (src, tgt)]
-    lengths = np.array([one.lengths for one in runs])
+    lengths = np.array([run.lengths for run in runs])
     kept = lengths if recipe.seq_len is None else np.array(cut_lengths(lengths[0], lengths[1], recipe.seq_len))
     arrays: dict[str, NDArray[Any]] = {"splits": splits, "uids": np.array([pair.uid for pair in sample.pairs], "S")}
     sides = []
@@ -105,21 +116,21 @@ def _encoded(
         tokens, targets, attn_mask = pad_sequences(pairs, recipe.seq_len or 0, model.padding)
         arrays |= {f"{split}/tokens": tokens.astype("<i4"), f"{split}/targets": targets.astype("<i4")}
         arrays[f"{split}/attn_mask"] = attn_mask
-    made_by = {"manifest_sha256": sample.meta.manifest_sha256, "normalization": _NORMALIZATION}
-    made_by["sha256"] = hashlib.sha256(data).hexdigest()
+    experiment = {"manifest_sha256": sample.meta.manifest_sha256, "normalization": _NORMALIZATION}
+    experiment["sha256"] = hashlib.sha256(data).hexdigest()
     meta = EncodeMeta(
-        **made_by,
+        **experiment,
         spm_model=MODEL,
         vocab_size=model.vocabulary_size,
         requested_vocab_size=recipe.vocab_size if model_file is None else None,
         char_coverage=char_coverage(model, [*src, *tgt]),
         byte_fallback=any(map(model.library.is_byte, range(model.vocabulary_size))),
-        experiment_id=canonical_sha256({**made_by, "seq_len": recipe.seq_len})[:16],
+        experiment_id=canonical_sha256({**experiment, "seq_len": recipe.seq_len})[:16],
         src=sample.meta.src,
         tgt=sample.meta.tgt,
         seq_len=recipe.seq_len,
-        truncated=_by_split(splits[(kept < lengths).any(axis=0)]),
-        pairs=_by_split(splits),
+        truncated=_count_by_split(splits[(kept < lengths).any(axis=0)]),
+        pairs=_count_by_split(splits),
         tokens={"src": int(kept[0].sum()), "tgt": int(kept[1].sum())},
         eos_id=eos,
         pad_id=model.padding,
@@ -130,8 +141,8 @@ def _encoded(
     return {**files, ENCODE_META: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
 
 
-def _by_split(splits: NDArray[np.uint8]) -> dict[str, int]:
-    return {split: int((splits == place).sum()) for place, split in enumerate(SPLITS)}
+def _count_by_split(splits: NDArray[np.uint8]) -> dict[str, int]:
+    return {split: int((splits == index).sum()) for index, split in enumerate(SPLITS)}
 
 
 def _npy(array: NDArray[Any]) -> bytes:

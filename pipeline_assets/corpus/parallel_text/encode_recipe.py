@@ -1,4 +1,4 @@
-"""Recipe of a token cache: its model and the length of its pairs."""
+"""Recipe of a token cache."""
 
 from typing import Annotated, Any, Self
 
@@ -14,42 +14,44 @@ ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 
 
 class EncodeRecipe(UnigramRecipe):
-    """How a sample becomes ids.
+    """Settings that determine the token ids of a sample.
 
     Attributes:
-        vocab_size: pieces of a trained model, at most. Where the text allows fewer, it is as many as it allows, rounded
-            down to a multiple of 100.
-        model_sha256: of a model that is given; None trains one.
-        seq_len: tokens of a pair, at most; a longer one is cut, see `cut_lengths`. None cuts none.
+        vocab_size: Maximum number of pieces of a trained model. If the text allows fewer, their number is rounded down
+            to a multiple of 100.
+        character_coverage: Share of characters that a trained model covers.
+        byte_fallback: Whether a trained model encodes other characters as bytes.
+        model_sha256: sha256 of an external model; None trains a model.
+        seq_len: Maximum tokens of a pair; longer pairs are cut, see `cut_lengths`. None does not cut pairs.
     """
 
-    vocab_size: Annotated[int, Option("Pieces of a trained model, at most.")] = pydantic.Field(default=8000, ge=8)
+    vocab_size: Annotated[int, Option("Maximum pieces of a trained model.")] = pydantic.Field(default=8000, ge=8)
     character_coverage: Share = "1"
     byte_fallback: bool = True
     model_sha256: Sha256 | None = None
-    seq_len: Annotated[int | None, Option("Cut pairs to so many tokens, and pad.", default=None)] = pydantic.Field(
+    seq_len: Annotated[int | None, Option("Cut and pad pairs to so many tokens.", default=None)] = pydantic.Field(
         default=None, ge=4
     )
 
 
 class EncodeSection(EncodeRecipe):
-    """How a sample becomes ids, and where a model that is given lies.
+    """Recipe section of a token cache, with the path of an external model.
 
     Attributes:
-        model: absolute, or below the data root; changes no byte, since `model_sha256` says what it is.
-        max_unknown_fraction: largest share of a side that the model may lose; changes no byte.
+        model: Path, absolute or relative to the data root. It changes no byte, because `model_sha256` pins the content.
+        max_unknown_fraction: Largest share of a side that the model may lose; changes no byte.
     """
 
     model: str | None = None
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     @pydantic.model_validator(mode="after")
-    def _is_pinned(self) -> Self:
+    def _check_pin(self) -> Self:
         if (self.model is None) != (self.model_sha256 is None):
-            raise ValueError("give both `model` and `model_sha256`, or neither: then one is trained")
+            raise ValueError("give both `model` and `model_sha256`, or neither to train a model")
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """What bytes depend on: of a model that is given, nothing that would train one."""
-        mine = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
-        return {key: value for key, value in self.content().items() if key in mine}
+        """Return the values that change bytes; an external model has no training keys."""
+        keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
+        return {key: value for key, value in self.content().items() if key in keys}

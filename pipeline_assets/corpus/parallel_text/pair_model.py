@@ -1,52 +1,63 @@
 """SentencePiece model that encodes sentence pairs."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
-from pipeline_assets.corpus.parallel_text.token_cache import logger
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import read_pinned
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
-_STEP = 100
+_STEP = 100  # a reduced number of pieces is a multiple of this
 MODEL_HINT = "give a SentencePiece .model"
+logger = logging.getLogger("corpusmill")
 
 
-def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -> bytes:
-    """Return the model file: the external one, or one trained on lines, those of both sides of the train split.
+def model_data(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
+    """Return the bytes of the model file: an external model, or a trained one.
+
+    Args:
+        lines: Texts of both sides of the train split, which train a model.
+        recipe: Settings of the training, or the sha256 of the external model.
+        external: Path of an external model; None to train one.
 
     Raises:
-        UsageError: There is an external model and no pinned hash, or a hash and no model.
-        InputError: The external model isn't the pinned one; or from `train_unigram`.
+        UsageError: Only one of an external model and its sha256 is given.
+        InputError: The sha256 of the external model differs, or no model can be trained.
     """
-    if (recipe.model_sha256 is None) != (given is None):
+    if (recipe.model_sha256 is None) != (external is None):
         fix = "give both the model's file and its sha256, or neither"
-        raise UsageError("a model is given or pinned, and not both", RecipeKey("model_sha256"), fix)
-    if recipe.model_sha256 is not None and given is not None:
-        return read_pinned(given, recipe.model_sha256, "give the path of a SentencePiece .model file")
+        raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
+    if recipe.model_sha256 is not None and external is not None:
+        return read_pinned(external, recipe.model_sha256, "give the path of a SentencePiece .model file")
     try:
         return train_unigram(lines, recipe).model
     except VocabularyTooLargeError as error:
         pieces = error.max_pieces // _STEP * _STEP or error.max_pieces
-        logger.info(
-            "the train split allows %d pieces, of %d: %d are trained", error.max_pieces, recipe.vocab_size, pieces
-        )
+        logger.info("train split allows %d of %d pieces; training %d", error.max_pieces, recipe.vocab_size, pieces)
         return train_unigram(lines, recipe.model_copy(update={"vocab_size": pieces})).model
 
 
 def load_model(data: bytes, where: Path) -> SentencePieceModel:
-    """The model, which must have a piece that ends a sequence. Raises InputError where it is none, or has none."""
+    """Parse a model, which must have a piece that ends a sequence.
+
+    Raises:
+        InputError: The data are not a SentencePiece model, or the model has no such piece.
+    """
     library = parse_sentencepiece(data, where)
     if library.eos_id() < 0:
-        raise InputError("it has no piece that ends a sequence", where, "give a model that has </s>")
+        raise InputError("the model has no piece that ends a sequence", where, "give a model that has </s>")
     return SentencePieceModel(library, library.eos_id())
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Return the share of characters, without blanks, that have a piece of their own, as a decimal string."""
+    """Return the share of characters with a piece of their own, as a decimal string.
+
+    Whitespace is not counted.
+    """
     counts = Counter(character for text in texts for character in text if not character.isspace())
     is_unknown, piece_id = model.library.is_unknown, model.library.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))

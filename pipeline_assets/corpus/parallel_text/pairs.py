@@ -1,9 +1,7 @@
-"""Sentence pairs: what one is, which are equal, which are left out; and the rows of the translation set they come from.
+"""Sentence pairs: their canonical text, identity and filters.
 
-Text is compared, measured and tokenised in one form, `canonical`: NFKC (Unicode Standard Annex 15) without blanks
-around it. What is kept is the text as it came.
-
-A set has a column `translation`, which holds {language: text}, in Parquet or JSON lines.
+Text is compared, measured and tokenised in one form, `canonical`: NFKC (Unicode Standard Annex 15) without surrounding
+whitespace. Samples store the original text.
 """
 
 import hashlib
@@ -24,7 +22,7 @@ _LETTER = re.compile(r"[^\W_]")
 
 
 class Languages(RecipeSection):
-    """From which language to which, by the keys of the column `translation`."""
+    """Source and target language, as keys of the column `translation`."""
 
     src: Annotated[Code, Option("Language of the source side.")] = "fr"
     tgt: Annotated[Code, Option("Language of the target side.")] = "en"
@@ -32,23 +30,25 @@ class Languages(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _are_two(self) -> "Languages":
         if self.src == self.tgt:
-            raise ValueError(f"both sides are {self.src}: name two languages")
+            raise ValueError(f"src and tgt must be two languages, got {self.src} for both")
         return self
 
 
 class PairFilters(RecipeSection):
-    """What a pair must be, on both sides; characters are those of the canonical text.
+    """Rules for both sides of a pair; characters are counted in canonical text.
 
     Attributes:
-        letters: some letter or digit is there, of any script: not punctuation and symbols alone.
+        min_chars: Minimum characters per side.
+        max_chars: Maximum characters per side.
+        letters: Whether each side needs a letter or digit of any script.
     """
 
-    min_chars: Annotated[int, Option("Characters a side, at least.")] = pydantic.Field(default=2, ge=1)
-    max_chars: Annotated[int, Option("Characters a side, at most.")] = pydantic.Field(default=256, ge=1)
+    min_chars: Annotated[int, Option("Minimum characters per side.")] = pydantic.Field(default=2, ge=1)
+    max_chars: Annotated[int, Option("Maximum characters per side.")] = pydantic.Field(default=256, ge=1)
     letters: bool = True
 
     def rejection_reason(self, src: str, tgt: str) -> str | None:
-        """The reason why a pair of canonical texts is left out; None where it isn't."""
+        """Return the reason code for dropping a pair of canonical texts; None to keep it."""
         shorter, longer = (len(src), len(tgt)) if len(src) < len(tgt) else (len(tgt), len(src))
         if not shorter:
             return "empty"
@@ -60,12 +60,14 @@ class PairFilters(RecipeSection):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A row of a translation set.
+    """Sentence pair: a row of a translation set.
 
     Attributes:
-        uid: of languages and canonical texts, so equal pairs have one.
-        src_text, tgt_text: as they came.
-        file, row: where it stands: its number in a Parquet file, in others the bytes before it, uncompressed.
+        uid: Hash of languages and canonical texts; equal pairs have equal uids.
+        src_text: Original text of the source side.
+        tgt_text: Original text of the target side.
+        file: Name of the file.
+        row: Row number in a Parquet file; in other files the uncompressed bytes before the row.
     """
 
     uid: str
@@ -76,11 +78,15 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def canonical(text: str) -> str:
-    """The text as it is hashed, measured and tokenised."""
+    """Normalize a text to the form that is hashed, measured and tokenised."""
     return unicodedata.normalize("NFKC", text).strip()
 
 
 def pair_uid(languages: Languages, src: str, tgt: str) -> str:
-    """The first 128 bits of the sha256 of the JSON list of both codes and both canonical texts, as hex digits."""
-    told = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
-    return hashlib.sha256(told).hexdigest()[:_UID_DIGITS]
+    """Compute the uid of a pair of canonical texts.
+
+    Returns:
+        The first 128 bits, as hex digits, of the sha256 of the JSON list of both language codes and both texts.
+    """
+    data = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
+    return hashlib.sha256(data).hexdigest()[:_UID_DIGITS]

@@ -1,11 +1,11 @@
-"""A sample: how it is asked for, its splits, and its files.
+"""Sample of sentence pairs: recipe, splits and files.
 
-manifest.jsonl        a line a pair, sorted by split (train, val, test), then by uid
-MANIFEST.meta.json    how it was drawn; it has a time in it, so it is a label
+manifest.jsonl        one line per pair, sorted by split (train, val, test), then by uid
+MANIFEST.meta.json    how it was drawn; a label, because it contains a time
 
-A text, on whichever side, is in one split: pairs that share one, or are linked by such pairs, are a group. Groups are
-dealt the largest first, then by the sha256 of seed and pair, each to the split that lacks most; so sizes are exact
-unless a group is larger than what its split lacks.
+A text, on either side, is in only one split: pairs that share a text, directly or through other pairs, form a group.
+Groups are assigned the largest first, then by the sha256 of seed and pair, each to the split that lacks the most pairs.
+So sizes are exact unless a group is larger than the number of pairs that its split lacks.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
 _REPLACED_BY = {"l": "classic", "stream": "within"}
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
-_DRAW_AGAIN = "draw the sample: `corpusmill parallel sample`"
+_DRAW_HINT = "draw the sample: `corpusmill parallel sample`"
 
 
 class SplitShares(RecipeSection):
@@ -52,44 +52,47 @@ class SplitShares(RecipeSection):
 
 def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:
     """Return the split of each pair; pairs that share a text are in one split."""
-    linked: dict[str, str] = {}  # each text to another of its group, the last one to itself
+    parents: dict[str, str] = {}  # union-find over texts: a text → a text of its group; a root → itself
 
-    def last(text: str) -> str:
-        while linked.setdefault(text, text) != text:
-            linked[text] = text = linked[linked[text]]
+    def root(text: str) -> str:
+        while parents.setdefault(text, text) != text:
+            parents[text] = text = parents[parents[text]]  # path halving
         return text
 
     sides = [(canonical(pair.src_text), canonical(pair.tgt_text)) for pair in pairs]
     for src, tgt in sides:
-        linked[last(src)] = last(tgt)
-    # Not of where they stand: a set that is stored otherwise is split as before. Equal pairs are in one group anyhow.
+        parents[root(src)] = root(tgt)
+    # Ranks ignore file and row, so a set that is stored in other files has the same splits.
     ranks = [seeded_rank(str(seed), "split", pair.uid) for pair in pairs]
     groups: dict[str, list[int]] = {}
     for number in sorted(range(len(pairs)), key=ranks.__getitem__):
-        groups.setdefault(last(sides[number][0]), []).append(number)
-    lacks, split_of = shares.sizes(len(pairs)), dict[int, Split]()
-    for group in sorted(groups.values(), key=len, reverse=True):  # stable: groups came by the rank of their first
-        split = max(SPLITS, key=lacks.__getitem__)
-        lacks[split] -= len(group)
-        split_of |= dict.fromkeys(group, split)
-    return [split_of[number] for number in range(len(pairs))]
+        groups.setdefault(root(sides[number][0]), []).append(number)
+    lacking, splits = shares.sizes(len(pairs)), dict[int, Split]()
+    for group in sorted(groups.values(), key=len, reverse=True):  # stable: ties are ordered by their first rank
+        split = max(SPLITS, key=lacking.__getitem__)
+        lacking[split] -= len(group)
+        splits |= dict.fromkeys(group, split)
+    return [splits[number] for number in range(len(pairs))]
 
 
 class SampleRecipe(RecipeSection):
-    """How pairs are drawn. All of it changes bytes.
+    """Recipe of a sample. All keys change bytes.
 
     Attributes:
-        filters: None draws of all rows that have both languages.
-        duplicates: what becomes of pairs whose canonical texts are equal: `within` keeps one of them in the reservoir,
-            `keep` all.
-        weight: of a row, for `es_weighted`: `chars`, those of both sides, or `column:NAME`.
-        splits: how the sample is split: see above.
-        max_reject_fraction: more bad rows than this stop the build.
+        languages: Source and target language.
+        k: Number of pairs.
+        seed: Seed of draw and split.
+        algorithm: Reservoir algorithm.
+        weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME`.
+        filters: Filters of pairs; None draws from all rows that have both languages.
+        duplicates: Pairs with equal canonical texts: `within` keeps one of them in the reservoir, `keep` all.
+        splits: Shares of the splits.
+        max_reject_fraction: Stop the build if the share of rejected rows exceeds this.
     """
 
     languages: Languages = Languages()
-    k: Annotated[int, Option("Pairs to draw.")] = pydantic.Field(default=120, ge=1)
-    seed: Annotated[int, Option("Of the draw and of the split.")] = pydantic.Field(default=42, ge=0)
+    k: Annotated[int, Option("Number of pairs to draw.")] = pydantic.Field(default=120, ge=1)
+    seed: Annotated[int, Option("Random seed of draw and split.")] = pydantic.Field(default=42, ge=0)
     algorithm: Algorithm = "classic"
     weight: str | None = pydantic.Field(default=None, pattern="^(chars|column:.+)$")
     filters: PairFilters | None = PairFilters()
@@ -99,15 +102,15 @@ class SampleRecipe(RecipeSection):
 
     @pydantic.field_validator("algorithm", "duplicates", mode="before")
     @classmethod
-    def _is_not_removed(cls, value: object) -> object:
+    def _reject_removed(cls, value: object) -> object:
         if isinstance(value, str) and value in _REPLACED_BY:
-            raise ValueError(f"{value} is no longer drawn; write {_REPLACED_BY[value]}")
+            raise ValueError(f"{value} is no longer supported; write {_REPLACED_BY[value]}")
         return value
 
     @pydantic.model_validator(mode="after")
-    def _has_its_weight(self) -> Self:
+    def _check_weight(self) -> Self:
         if (self.weight is not None) != (self.algorithm == "es_weighted"):
-            raise ValueError("`weight` is given for `es_weighted`, and for no other algorithm")
+            raise ValueError("`es_weighted` needs `weight`, and other algorithms do not allow it")
         return self
 
     @property
@@ -135,7 +138,7 @@ class SampleRecipe(RecipeSection):
 
 
 class SampledPair(Pair, frozen=True, kw_only=True):
-    """Line of the sample's manifest.jsonl: a pair, its split and how it was drawn."""
+    """Line of manifest.jsonl: a pair, its split and the request that drew it."""
 
     split: Split
     revision: str
@@ -183,21 +186,21 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample as it is read back."""
+    """Sample that was read from its files."""
 
     meta: SampleMeta
     pairs: Sequence[SampledPair]
 
     def differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
-        """Compare the sample with a request for one, by the names of files, not by their content."""
+        """Describe how the sample differs from a request; files are compared by name."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(request_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
         if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != [
             pair.split for pair in self.pairs
         ]:
             lines.append(f"split_sizes is {stored['split_sizes']}, not {recipe.splits.sizes(recipe.k)}")
-        if others := {pair.file for pair in self.pairs} - {*files}:
-            lines.append(f"files contain {', '.join(sorted(others))}")
+        if extra_files := {pair.file for pair in self.pairs} - {*files}:
+            lines.append(f"files contain {', '.join(sorted(extra_files))}")
         return lines
 
 
@@ -212,23 +215,23 @@ def request_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
     }
 
 
-_META_FILE: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_AGAIN, SampleMeta)
+_META_FILE: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
 
 _line = msgspec.json.Decoder(SampledPair)
 
 
 def read_sample(manifest: Path) -> Sample:
-    """The sample that a manifest.jsonl lists.
+    """Read the sample of a manifest.jsonl.
 
     Raises:
-        InputError: it isn't there, or was edited since it was drawn.
+        InputError: A file is missing, or was edited since the draw.
     """
     try:
         data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META))
     except FileNotFoundError as error:
-        raise InputError("there is no such file", error.filename, _DRAW_AGAIN) from None
-    found = hashlib.sha256(data).hexdigest()
-    if found != meta.manifest_sha256:
-        what = f"it was edited since it was drawn: sha256 is {found}, {MANIFEST_META} says {meta.manifest_sha256}"
-        raise InputError(what, manifest, f"restore it, or {_DRAW_AGAIN}")
+        raise InputError("file not found", error.filename, _DRAW_HINT) from None
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != meta.manifest_sha256:
+        what = f"sample was edited after the draw: sha256 is {sha256}, expected {meta.manifest_sha256}"
+        raise InputError(what, manifest, f"restore it, or {_DRAW_HINT}")
     return Sample(meta, [_line.decode(line) for line in data.splitlines()])

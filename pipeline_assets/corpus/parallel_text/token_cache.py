@@ -1,15 +1,13 @@
-"""Pairs as tokens: the model that encodes them, the files that hold them, memory-mapped, and how they are padded.
+"""Token cache of a sample, read as memory-mapped arrays.
 
-src.ids.npy, tgt.ids.npy          ids of all pairs in the manifest's order, one after the other, each closed by </s>
-src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): the first id of each pair, and the end
-splits.npy, uids.npy              uint8 (pairs,), a place in `SPLITS`; S32 (pairs,)
-<split>/tokens.npy, targets.npy, attn_mask.npy    where `seq_len` is fixed, see `PaddedBatch`: all of a split
+src.ids.npy, tgt.ids.npy          ids of all pairs in the sample's order, concatenated, each pair ends with </s>
+src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): position of each pair's first id, and the total
+splits.npy, uids.npy              uint8 (pairs,): index in `SPLITS`; S32 (pairs,)
+<split>/tokens.npy, targets.npy, attn_mask.npy    only with a fixed `seq_len`: all pairs of a split as a `PaddedBatch`
 
-Text is encoded in its canonical form (`pairs.canonical`), in which it was hashed. A sample fits in memory, as it did
-when it was drawn.
+Text is encoded in the canonical form (`pairs.canonical`) in which it was hashed.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,23 +23,25 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 
-logger = logging.getLogger("corpusmill")
 ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"
-_MEND = "remove it, and run its recipe again"
+_REBUILD_HINT = "remove it, and run its recipe again"
 Side = Literal["src", "tgt", "pair"]
 
 
 class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What ENCODE.meta.json says.
+    """Content of ENCODE.meta.json.
 
     Attributes:
-        sha256: of the model, whose file is `spm_model`.
-        requested_vocab_size: None of a model that was given.
-        char_coverage: share of the sample's characters that are pieces of their own, a decimal string.
-        experiment_id: of the manifest and of all that its ids depend on.
-        seq_len: to which pairs are cut; None where they aren't.
-        truncated: pairs that were cut, by split.
+        spm_model: File of the model.
+        sha256: sha256 of the model.
+        requested_vocab_size: Requested pieces of a trained model; None for an external model.
+        char_coverage: Share of the sample's characters that are pieces of their own, as a decimal string.
+        experiment_id: Hash of the sample and of everything that the ids depend on.
+        seq_len: Maximum tokens of a pair; None if pairs are not cut.
+        truncated: Number of cut pairs by split.
+        pairs: Number of pairs by split.
+        tokens: Number of ids by side.
     """
 
     spm_model: str
@@ -66,7 +66,16 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class TokenCache:
-    """A cache, open. Pickled it is its folder and experiment id, and opened again elsewhere."""
+    """Open token cache; pickled, it is its folder and experiment id.
+
+    Attributes:
+        folder: Folder of the cache.
+        meta: Content of ENCODE.meta.json.
+        ids: Concatenated ids by side (`src`, `tgt`).
+        offsets: Position of each pair's first id by side, shape (pairs + 1,).
+        splits: Index in `SPLITS` of each pair, shape (pairs,).
+        uids: Uid of each pair, shape (pairs,).
+    """
 
     folder: Path
     meta: EncodeMeta
@@ -79,38 +88,46 @@ class TokenCache:
         return open_cache, (self.folder, self.meta.experiment_id)
 
     def rows(self, split: Split | None) -> NDArray[np.int64]:
-        """Numbers of the pairs of a split, or of all. Raises ValueError where there is no such split."""
+        """Return the numbers of the pairs of a split, or of all pairs.
+
+        Raises:
+            ValueError: The split is unknown.
+        """
         if split not in (None, *SPLITS):
-            raise ValueError(f"split is {split!r}: give one of {', '.join(SPLITS)}")
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Tokens of each pair of the cache, </s> among them."""
-        return sum((np.diff(self.offsets[one]) for one in _sides(side)), np.zeros(len(self.splits), np.int64))
+        """Return the number of ids of each pair, including </s>; shape (pairs,)."""
+        return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def row(self, number: int, side: Side) -> NDArray[Any]:
-        """The ids of a pair; those of one side are a view."""
-        ids = [self.ids[one][slice(*self.offsets[one][number : number + 2])] for one in _sides(side)]
+        """Return the ids of a pair; a view for a single side."""
+        ids = [self.ids[name][slice(*self.offsets[name][number : number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 
 
-def _sides(side: Side) -> Sequence[str]:
+def _side_names(side: Side) -> Sequence[str]:
     if side not in get_args(Side):
-        raise ValueError(f"side is {side!r}: give one of {', '.join(get_args(Side))}")
+        raise ValueError(f"side must be one of {', '.join(get_args(Side))}, got {side!r}")
     return ("src", "tgt") if side == "pair" else (side,)
 
 
-_META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """Open the cache in a folder; no id is read. Its model must be the one that encoded the ids.
+    """Open the token cache in a folder without reading ids.
 
     Args:
-        experiment_id, manifest: What it must have been made by and of; None for any.
+        folder: Folder of the cache.
+        experiment_id: Expected experiment id; None for any.
+        manifest: manifest.jsonl of the expected sample; None for any.
+
     Raises:
-        InputError: There is none, its files don't fit together, or it is another.
-        RetryableError: Another cache took its place meanwhile.
+        InputError: The folder has no cache, its files are inconsistent, its model is not the one that encoded the ids,
+            or another cache was expected.
+        RetryableError: The cache was replaced while it was opened.
     """
     folder = Path(folder)
     with forbid_replacement(folder):
@@ -118,20 +135,20 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         meta, model = cache.meta, folder / MODEL
         sha256 = file_sha256(model) if model.is_file() else "missing"
         if sha256 != meta.sha256:
-            what = f"sha256 of the model is {sha256}, of the one that encoded the ids {meta.sha256}"
-            raise InputError(what, model, _MEND)
+            what = f"sha256 of the model is {sha256}, but the ids were encoded by {meta.sha256}"
+            raise InputError(what, model, _REBUILD_HINT)
         if experiment_id not in (None, meta.experiment_id):
-            what = f"it is of experiment {meta.experiment_id}, asked for {experiment_id}"
+            what = f"expected experiment {experiment_id}, got {meta.experiment_id}"
             raise InputError(what, folder, ENCODE_FIX)
-        if manifest is not None and (found := file_sha256(Path(manifest))) != meta.manifest_sha256:
-            what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
+        if manifest is not None and (manifest_sha256 := file_sha256(Path(manifest))) != meta.manifest_sha256:
+            what = f"sha256 of {manifest} is {manifest_sha256}, but the cache was encoded from {meta.manifest_sha256}"
             raise InputError(what, folder, ENCODE_FIX)
         return cache
 
 
 def _read_cache(folder: Path) -> TokenCache:
     try:
-        meta = _META_FILE.read(folder / ENCODE_META)
+        meta = META_FILE.read(folder / ENCODE_META)
         ids, offsets = (
             {side: np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for side in ("src", "tgt")}
             for kind in ("ids", "offsets")
@@ -139,10 +156,10 @@ def _read_cache(folder: Path) -> TokenCache:
         splits, uids = (np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
     except (OSError, ValueError) as error:
         if not (folder / ENCODE_META).exists():
-            raise InputError("there is no token cache here", folder, ENCODE_FIX) from None
-        raise InputError(f"its files are damaged ({error})", folder, _MEND) from None
+            raise InputError("no token cache found", folder, ENCODE_FIX) from None
+        raise InputError(f"token cache is damaged ({error})", folder, _REBUILD_HINT) from None
     pairs = sum(meta.pairs.values())
     sizes = {pairs, len(splits), len(uids), *(len(offsets[side]) - 1 for side in offsets)}
     if len(sizes) > 1 or any({len(ids[side]), meta.tokens[side]} != {offsets[side][-1]} for side in ids):
-        raise InputError("its files don't fit together", folder, _MEND)
+        raise InputError("token cache is inconsistent", folder, _REBUILD_HINT)
     return TokenCache(folder, meta, ids, offsets, splits, uids)

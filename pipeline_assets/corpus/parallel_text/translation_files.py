@@ -1,4 +1,7 @@
-"""Files of a translation set, read as rows with two sides."""
+"""Files of a translation set, read as rows with two sides.
+
+A set has a column `translation` with {language: text}, in Parquet or JSON lines.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -20,16 +23,18 @@ from pipeline_assets.spine.section import COMMIT_PATTERN, RecipeSection
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
-_FIX = "name what is there, or another set or file"
+_FIX = "name one of these, or give another set or file"
 
 
 class PairSource(RecipeSection):
-    """A translation set: of a hub at a commit, or a folder of files of the same layout.
+    """Translation set: a hub dataset at a commit, or a folder with the same layout.
 
     Attributes:
-        path: the folder, absolute or below the data root; None of a hub.
-        splits: of the set, in the order in which they are read.
-        files: patterns of paths in it, in which `{split}` stands for each split in turn.
+        dataset: Hub dataset; None for a folder.
+        revision: Commit of the hub dataset; None for a folder.
+        path: Folder, absolute or relative to the data root; None for a hub dataset.
+        splits: Splits of the set, in reading order.
+        files: Patterns of file paths, in which `{split}` stands for each split in turn.
     """
 
     dataset: str | None = None
@@ -40,38 +45,38 @@ class PairSource(RecipeSection):
 
     @pydantic.field_validator("splits")
     @classmethod
-    def _are_different(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_splits(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
         if len({*splits}) < len(splits):
-            raise ValueError("a split is there twice: name each once")
+            raise ValueError("a split is repeated: name each split once")
         return splits
 
     @pydantic.model_validator(mode="after")
-    def _has_location(self) -> Self:
+    def _check_location(self) -> Self:
         on_hub = self.dataset is not None and self.revision is not None
         if on_hub == (self.path is not None):
-            raise ValueError("give `dataset` and `revision` of a hub, or the `path` of a folder here")
+            raise ValueError("give `dataset` and `revision` of a hub, or the `path` of a local folder")
         return self
 
     def patterns(self) -> tuple[str, ...]:
-        """Of all splits, in order."""
+        """Return the file patterns of all splits, in order."""
         return tuple(pattern.replace("{split}", split) for split in self.splits for pattern in self.files)
 
     def content_of_files(self) -> dict[str, Any]:
-        """What decides which files are read."""
-        of_hub = {} if self.path is not None else {"dataset": self.dataset, "revision": self.revision}
-        return {**of_hub, "files": list(self.patterns())}
+        """Return the values that determine which files are read."""
+        hub = {} if self.path is not None else {"dataset": self.dataset, "revision": self.revision}
+        return {**hub, "files": list(self.patterns())}
 
 
 @dataclass(frozen=True)
 class TranslationFile:
-    """A file of a translation set: its path there, and where its bytes are, asked when they are read."""
+    """File of a translation set: its path in the set, and a function that fetches it."""
 
     name: str
     local: Callable[[], Path]
 
 
 class Sides(NamedTuple):
-    """Texts and weight of a row, of whatever type; None for what it lacks."""
+    """Texts and weight of a row, of any type; None if missing."""
 
     src: Any
     tgt: Any
@@ -81,13 +86,14 @@ class Sides(NamedTuple):
 def read_pairs(
     file: TranslationFile, languages: Languages, weight_column: str | None = None
 ) -> Iterator[tuple[int, Sides | Fault]]:
-    """Read the place and the sides of each row of a file, or why a row cannot be read.
+    """Read the position and the sides of each row of a file, or the fault of a row.
 
-    A place is the row's number in a Parquet file, in others the bytes before it, uncompressed.
+    A position is the row number in a Parquet file, and the uncompressed bytes before the row in other files.
 
     Raises:
         InputError: The file cannot be read.
-        UsageError: Translations, a language or the weights are missing in its schema, or in all of its first rows.
+        UsageError: The column of translations or weights, or a language, is missing from the schema of a Parquet file,
+            or from the first rows of another file.
     """
     path = file.local()
     source = SourceFile(path, file.name, path.stat().st_size)
@@ -95,12 +101,12 @@ def read_pairs(
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]
     if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
         return ((place, _sides(row, languages, weight_column)) for place, row in rows)
-    what, there = f"there is no column `{weight_column}` to weigh rows by", columns
+    what, present = f"column `{weight_column}` of row weights not found", columns
     if not codes:
-        what = f"there is no column `{TRANSLATION}` of texts by language"
+        what = f"column `{TRANSLATION}` of texts by language not found"
     elif missing:
-        what, there = f"its translations have no {' and no '.join(missing)}", codes
-    raise UsageError(f"{what}; there is {', '.join(sorted(there))}", source.name, _FIX)
+        what, present = f"language {' and '.join(missing)} not found in its translations", codes
+    raise UsageError(f"{what} (present: {', '.join(sorted(present))})", source.name, _FIX)
 
 
 def _sides(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> Sides | Fault:
@@ -113,7 +119,7 @@ def _sides(row: dict[str, Any] | Fault, languages: Languages, weight_column: str
 
 
 def _parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return the rows of a Parquet file, its columns, and the languages of its translations."""
+    """Return rows, columns and languages of a Parquet file."""
     schema = read_local_footer(source).schema.to_arrow_schema()
     sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
@@ -122,13 +128,13 @@ def _parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
 
 
 def _json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return the rows of a file of JSON lines, and the columns and languages of the first ones."""
+    """Return rows of a JSON lines file; columns and languages of the first rows."""
     rows = json_rows(ByteRange(source), lines(ByteRange(source)))
     first = list(itertools.islice(rows, _HEAD_ROWS))
     objects = [row for _, row in first if isinstance(row, dict)]
     if first and not objects:
         [fault, *_] = [row for _, row in first if isinstance(row, Fault)]
-        what = f"none of its first rows can be read; the first: {fault.reason} ({fault.detail})"
-        raise InputError(what, source.name, "look at the file, or leave it out")
+        what = f"none of the first rows can be read; the first: {fault.reason} ({fault.detail})"
+        raise InputError(what, source.name, "check the file, or remove it")
     translations = [row[TRANSLATION] for row in objects if isinstance(row.get(TRANSLATION), dict)]
     return itertools.chain(first, rows), set().union(*objects), set().union(*translations)

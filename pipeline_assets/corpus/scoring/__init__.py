@@ -1,1 +1,1 @@
-"""Scoring: how likely a causal language model finds completions, and which rows are chosen by that."""
+"""NLL scores of completions under a language model."""

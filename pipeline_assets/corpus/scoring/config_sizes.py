@@ -1,7 +1,7 @@
 """Checks of the numbers in a model's config, before a library builds the model.
 
-A library builds as much as the numbers request: millions of layers take hours. An error that a library raises after
-these checks is also one line, by `refusing`.
+A library builds as much as the numbers request: millions of layers take hours. `wrap_library_errors` turns any error
+that a library raises after these checks into one line.
 """
 
 import json
@@ -22,7 +22,7 @@ _POSITIVE = (
 )
 _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|(en|de)coder_layers")
 _EXPERTS = re.compile(r"(num|n)_(\w+_)?experts?")
-_MOST_EXPERTS = 10_000  # of a layer; the largest models have less than 1,000
+_MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 
 @contextmanager
@@ -44,23 +44,25 @@ def check_config_sizes(folder: Path) -> None:
     """Check that sizes in a config are positive, and that its layers can have weights.
 
     Raises:
-        InputError: the config is not a mapping; a size is below 1; there are more layers than tensors.
+        InputError: The config is not a mapping, a size is below 1, or the config has more layers than the weights have
+            tensors.
     """
-    with wrap_library_errors("its config can't be read", folder, "give the whole model"):
+    with wrap_library_errors("config.json cannot be read", folder, "give the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
-            raise ValueError("it is no JSON mapping")
+            raise ValueError("expected a JSON mapping")
     fix = "give a model whose config belongs to its weights"
     for section in (config, section_at(config, "text_config")):
         for name in _POSITIVE:
             if _is_number(value := section.get(name)) and value < 1:
-                raise InputError(f"its config can't be read ({name} must be at least 1, got {value})", folder, fix)
+                raise InputError(f"config.json is invalid ({name} must be at least 1, got {value})", folder, fix)
     counts = [(name, value) for name, value in _numbers(config) if _LAYERS.fullmatch(name) or _EXPERTS.fullmatch(name)]
     tensors = _count_tensors(folder) if counts else 0
     for name, value in counts:
-        most, of = (tensors, "its weights have tensors") if _LAYERS.fullmatch(name) else (_MOST_EXPERTS, "models have")
-        if value > most:
-            what = f"its config can't be read ({name} must be at most {most:,}, as many as {of}, got {value:.6g})"
+        is_layers = _LAYERS.fullmatch(name) is not None
+        limit, reason = (tensors, "the number of tensors in its weights") if is_layers else (_MAX_EXPERTS, "per layer")
+        if value > limit:
+            what = f"config.json is invalid ({name} must be at most {limit:,}, {reason}, got {value:.6g})"
             raise InputError(what, folder, fix)
 
 
@@ -69,7 +71,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """Yield name and value of each number in a config, also of its sections."""
+    """Yield the name and value of each number in a config and its sections."""
     for name, inner in value.items() if isinstance(value, Mapping) else ():
         if _is_number(inner):
             yield name, inner
@@ -78,12 +80,12 @@ def _numbers(value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _count_tensors(folder: Path) -> int:
-    """Count the tensors of all weights in a folder, by the heads of their files."""
+    """Count the tensors of all weights in a folder, reading only file headers."""
     count = 0
     for path in folder.rglob("*.safetensors"):
         fix = "fetch or copy the model again"
         with (
-            wrap_library_errors("its weights are cut short or damaged", folder, fix),
+            wrap_library_errors("weights are truncated or damaged", folder, fix),
             safe_open(path, "numpy") as weights,
         ):
             count += len(weights.keys())

@@ -1,4 +1,4 @@
-"""Score shards, and where they are scored if not by worker processes of this machine."""
+"""Score shards and the interface of launchers that run them on other machines."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,9 +16,10 @@ class ScoreJob:
     """Score shard: some rows of a pool file. Its output is stored under `name`.
 
     Attributes:
-        pool_file: name of the pool file in scores; its path is `file`.
-        row_numbers: numbers of the rows in the file, ascending.
-        batch_rows: maximum number of rows per batch; None for as many as fit.
+        pool_file: Name of the pool file in scores; its path is `file`.
+        row_numbers: Numbers of the rows in the file, ascending.
+        batch_rows: Maximum number of rows per batch; None for as many as fit.
+        rows: Always 0, because a shard is scored whole.
     """
 
     name: str
@@ -26,12 +27,12 @@ class ScoreJob:
     file: Path
     row_numbers: tuple[int, ...]
     batch_rows: int | None = None
-    rows: int = 0  # a shard is scored whole
+    rows: int = 0
 
 
 @dataclass(frozen=True)
 class HubFileSet:
-    """Files of a dataset or a model of a hub at a commit, by the names that users know them by."""
+    """Files of a hub dataset or model at a commit, by the names shown to users."""
 
     name: str
     revision: str
@@ -40,14 +41,15 @@ class HubFileSet:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """What all score shards of a split have in common, for a launcher whose machines have nothing of it yet.
+    """Facts that all score shards of a split share, for a launcher on other machines.
 
     Attributes:
         split: `dataset/split`.
-        pools, model: as they were pinned; None of what lies in a folder here.
-        model_digest: by which the model is known.
-        rows: that are to be scored.
-        text_bytes: of these, about.
+        pools: Pinned pool files of a hub; None for pools in a local folder.
+        model: Pinned model files of a hub; None for a model in a local folder.
+        model_digest: Digest that identifies the model.
+        rows: Number of rows to score.
+        text_bytes: Approximate size of their texts in bytes.
     """
 
     split: str
@@ -63,25 +65,28 @@ class Launcher(Protocol):
     """Runner of the score shards of a split on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Yield the receipts in the order of the jobs, each committed under `stage`: a `RunStage`."""
+        """Yield the receipts in job order, each committed under `stage`.
+
+        Implements `RunStage`.
+        """
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return what a manifest records about the machines that ran the jobs."""
+        """Return the facts about the machines that a manifest records."""
 
 
 class RemoteLauncherFactory(Protocol):
-    """Where score shards run if not here."""
+    """Factory of launchers that run score shards on other machines."""
 
     def describe_costs(self, works: Sequence[ScoreWork]) -> Iterator[str]:
-        """Lines on what splits would take.
+        """Yield lines that estimate the work and cost of splits.
 
         Raises:
-            UsageError: in the end, as `at`.
+            UsageError: The launcher cannot run a split, or its cost exceeds a limit; raised after the last line.
         """
 
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
-        """Its launcher for a split, whose results are put into a folder.
+        """Open a launcher for a split, which stores its results in a folder.
 
         Raises:
-            UsageError: it can't do this work, or not for what it may cost.
+            UsageError: The launcher cannot run the split, or its cost exceeds a limit.
         """

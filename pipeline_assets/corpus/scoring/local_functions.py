@@ -3,4 +3,4 @@
 from typing import Any
 
 LOCAL_FUNCTIONS: dict[str, Any] = {}
-"""Functions by name. `modal run` adds those of its app; if a name is missing, that of the deployed app is called."""
+"""Functions by name. `modal run` adds the functions of its app; other names are called in the deployed app."""

@@ -1,4 +1,4 @@
-"""What is asked of Modal, and what it costs: settings of a run, and of the app when it is deployed."""
+"""Settings and costs of scoring on Modal."""
 
 import difflib
 from collections.abc import Mapping
@@ -11,31 +11,39 @@ from pipeline_assets.spine.errors import UsageError
 
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
-_OF_THE_APP = "PACKAGES", "MOUNT"  # which it reads itself
-BYTES_A_TOKEN = 4  # of o200k in English
-_SPARE = 3  # times as long as planned that a shard may take
-_MOST_LOST_S = 300  # of work that a call loses when its container is taken away
+_APP_VARIABLES = "PACKAGES", "MOUNT"  # the app reads these itself
+BYTES_A_TOKEN = 4  # o200k, English text
+_TIME_RESERVE = 3  # a shard may take this many times its estimate
+_MAX_LOST_S = 300  # seconds of work that a preempted call may lose
 
 
 class ModalSettings(pydantic.BaseModel):
-    """Each is CORPUSMILL_MODAL_ and its name in capitals. Prices are of an hour, in any currency.
+    """Settings of scoring on Modal, for a run and for the deployed app.
+
+    The environment variable of a setting is CORPUSMILL_MODAL_ and its name in capitals. Prices are per hour, in any
+    currency.
 
     Attributes:
-        app: its name on Modal; its volumes begin with it.
-        environment: of Modal; None for its default.
-        gpu: the model of a GPU: H100! is never given as an H200, which H100 may be; `none` scores on a CPU.
-        gpus, cpu, memory_gib: of a container; `cpu` are physical cores.
-        secret: that holds HF_TOKEN, for files that need one; empty for none.
-        timeout_s: of a shard, loading the model included.
-        startup_s: of a container, its image included.
-        scaledown_s: that a container waits for another shard.
-        places: shards at a time, so containers.
-        tokens_per_s: that a container is thought to score. 17,000 is a published figure of gpt-oss-120b on one H100.
-        gpu_price, cpu_price, memory_price: of a GPU, a core and a GiB; None where nobody said.
-        prices_read: when they were read.
-        region_factor: by which all of these rise, where a region was asked.
-        cost_limit: for all splits that one command scores; None for no limit.
-        split_cost_limit: for one split; None for no limit.
+        app: Name of the app on Modal, and prefix of its volumes.
+        environment: Modal environment; None for Modal's default.
+        gpu: GPU model. Modal may replace H100 by an H200, but not `H100!`. `none` scores on a CPU.
+        gpus: GPUs per container.
+        cpu: Physical cores per container.
+        memory_gib: Memory per container in GiB.
+        region: Modal region; None for any.
+        secret: Name of the Modal secret with HF_TOKEN, for files that need it; empty for none.
+        timeout_s: Limit of a shard in seconds, loading of the model included.
+        startup_s: Limit of a container's start in seconds, its image included.
+        scaledown_s: Seconds that a container waits for another shard.
+        places: Maximum number of containers, one shard each.
+        tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
+        gpu_price: Price of a GPU; None if unknown.
+        cpu_price: Price of a core.
+        memory_price: Price of a GiB.
+        region_factor: Factor of all prices if a region is set.
+        prices_read: Date of the prices.
+        cost_limit: Limit for all splits that one command scores; None for no limit.
+        split_cost_limit: Limit for one split; None for no limit.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -62,37 +70,42 @@ class ModalSettings(pydantic.BaseModel):
     split_cost_limit: float | None = pydantic.Field(None, ge=0)
 
     @classmethod
-    def from_mapping(cls, variables: Mapping[str, str], **given: object) -> Self:
-        """Settings as the environment has them.
+    def from_mapping(cls, variables: Mapping[str, str], **overrides: object) -> Self:
+        """Read settings from environment variables.
 
         Args:
-            given: goes before them; None says nothing.
+            variables: The environment.
+            overrides: Values that replace those of the environment; None for no override.
+
         Raises:
-            UsageError: one can't be used; names the variable.
+            UsageError: A variable is unknown or has an invalid value; names the variable.
         """
         if f"{_PREFIX}KERNELS" in variables:
             fix = "unset it, and for quantised weights set `scoring.dequantise`"
-            raise UsageError("no kernels are fetched from a hub any more", f"{_PREFIX}KERNELS", fix)
-        known = [*map(variable_name, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
+            raise UsageError("kernels are no longer fetched from a hub", f"{_PREFIX}KERNELS", fix)
+        known = [*map(variable_name, cls.model_fields), *(_PREFIX + name for name in _APP_VARIABLES)]
         unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
         if unknown:
             nearest = difflib.get_close_matches(unknown[0], known, n=1) or known[:1]
-            raise UsageError("there is no such setting", unknown[0], f"did you mean {nearest[0]}?")
-        said = {name: value for name in cls.model_fields if (value := variables.get(variable_name(name)))}
+            raise UsageError("unknown setting", unknown[0], f"did you mean {nearest[0]}?")
+        values: dict[str, object] = {
+            name: value for name in cls.model_fields if (value := variables.get(variable_name(name)))
+        }
+        values |= {name: value for name, value in overrides.items() if value is not None}
         try:
-            return cls.model_validate({**said, **{name: value for name, value in given.items() if value is not None}})
+            return cls.model_validate(values)
         except pydantic.ValidationError as error:
             first = error.errors()[0]
-            what = f"it is {first['input']!r}: {first['msg'].lower()}"
+            what = f"invalid value {first['input']!r}: {first['msg'].lower()}"
             raise UsageError(what, variable_name(str(first["loc"][0])), "correct it") from None
 
     @property
     def volumes(self) -> tuple[str, str]:
-        """Their names: of files of hubs, and of scores."""
+        """Names of the volumes: hub files, scores."""
         return f"{self.app}-files", f"{self.app}-scores"
 
     def cost(self, seconds: float) -> float | None:
-        """Of containers that work so long, added up; None where nobody said what a GPU costs, or a core without one."""
+        """Return the cost of so many container seconds; None if a needed price is unknown."""
         gpus, gpu_price = (0, 0.0 if self.cpu_price else None) if self.gpu == NO_GPU else (self.gpus, self.gpu_price)
         if gpu_price is None:
             return None
@@ -100,33 +113,37 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """What scoring is thought to take, without starting containers and loading models."""
+        """Describe the estimated work and cost, without starts of containers."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
         return (
             f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of "
             f"{'CPUs' if self.gpu == NO_GPU else self.gpu}, "
-            + (f"cost unknown: {price} says the price" if cost is None else f"cost about {money(cost)}")
+            + (f"cost unknown: set {price}" if cost is None else f"cost about {money(cost)}")
         )
 
     def describe_rates(self) -> str:
-        """What these words go by."""
-        read = f", prices of {self.prices_read}" if self.prices_read else ""
-        said = self.model_dump(mode="json", exclude_defaults=True).items()
-        return f"at {self.tokens_per_s:,.0f} tokens/s a container, {self.places} at a time{read}; settings: " + (
-            ", ".join(f"{name} {value}" for name, value in said) or "all by default"
-        )
+        """Describe the rates and settings that an estimate is based on."""
+        date_text = f", prices of {self.prices_read}" if self.prices_read else ""
+        changed = self.model_dump(mode="json", exclude_defaults=True).items()
+        rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"
+        return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
     def refusal(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
-        """Return the reason not to begin a split: a limit on costs, or shards that lose too much when cut off.
+        """Return the error that prevents starting a split; None if it may start.
+
+        A split may not start if it exceeds a cost limit, or if an interrupted shard would lose too much work.
 
         Args:
-            tokens, shards, rows: Left to score.
-            spent: Cost of the splits that the command began before this one.
+            split: Name of the split, for the error.
+            tokens: Tokens that remain to be scored.
+            shards: Shards that remain.
+            rows: Rows that remain.
+            spent: Cost of the splits that the command started before this one.
         """
         seconds = tokens / self.tokens_per_s
-        cost, of_shard = self.cost(seconds), seconds / max(shards, 1)
+        cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
         for limit, before, name in (
             (self.split_cost_limit, 0.0, "split_cost_limit"),
             (self.cost_limit, spent, "cost_limit"),
@@ -138,25 +155,26 @@ class ModalSettings(pydantic.BaseModel):
             if cost is None:
                 price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
                 return UsageError(f"the cost is unknown, and {exceeded}", split, f"set {price}")
-            subject = "this split and those before it" if before else "it"
+            subject = "this split and the splits before it" if before else "this split"
             fix = f"score fewer rows (`scoring.max_rows`), or raise {option} ({variable_name(name)})"
             return UsageError(f"{subject} would cost about {money(before + cost)}, and {exceeded}", split, fix)
-        most = min(_MOST_LOST_S, self.timeout_s / _SPARE)
-        if of_shard > most:
-            what = f"a shard is thought to take {of_shard:,.0f} s, and may take {most:,.0f} s"
-            why = "a call that is cut off loses it" if most == _MOST_LOST_S else f"{variable_name('timeout_s')} ends it"
-            fewer = f"`scoring.shard_rows` to {max(int(rows * most / seconds), 1)} or less"
-            return UsageError(f"{what}, since {why}", split, f"set {fewer}")
+        limit_s = min(_MAX_LOST_S, self.timeout_s / _TIME_RESERVE)
+        if shard_seconds > limit_s:
+            is_lost = limit_s == _MAX_LOST_S
+            why = "an interrupted call loses its work" if is_lost else f"{variable_name('timeout_s')} ends it"
+            what = f"a shard would take about {shard_seconds:,.0f} s, and may take {limit_s:,.0f} s because {why}"
+            fewer = f"`scoring.shard_rows` to {max(int(rows * limit_s / seconds), 1)} or less"
+            return UsageError(what, split, f"set {fewer}")
         return None
 
 
 def money(amount: float) -> str:
-    """An amount of any currency; of a small one its first digits."""
+    """Format an amount of any currency; two digits if it is below 1."""
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
 def variable_name(name: str) -> str:
-    """That holds a setting."""
+    """Return the environment variable of a setting."""
     return _PREFIX + name.upper()
 
 

@@ -23,11 +23,11 @@ _HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows that are scored.
+    """Pool rows that are scored.
 
     Attributes:
-        rows: their numbers by file, ascending, shape (rows,).
-        counts: `rows` of all pools, `dropped/repeated_id` (an earlier row has the id: pools overlap),
+        rows: Row numbers by file, ascending, shape (rows,).
+        counts: `rows` of all pools, `dropped/repeated_id` (an earlier row has the id, because pools overlap),
             `dropped/not_sampled`.
     """
 
@@ -39,72 +39,73 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """What their texts hold, in proportion to their number: footers tell it of each file."""
-        found = 0.0
+        """Estimate the size of the rows' texts from the footers of the files."""
+        total = 0.0
         for name, rows in self.rows.items():
             with open_parquet(files[name]) as file:
-                place, size = file.schema_arrow.names.index("text"), 0
+                column, size = file.schema_arrow.names.index("text"), 0
                 for group in map(file.metadata.row_group, range(file.num_row_groups)):
-                    size += group.column(place).total_uncompressed_size
-                found += size * len(rows) / max(file.metadata.num_rows, 1)
-        return round(found)
+                    size += group.column(column).total_uncompressed_size
+                total += size * len(rows) / max(file.metadata.num_rows, 1)
+        return round(total)
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
-    """The first row of each id, in the order of the files; of more than `max_rows` those whose ids have the lowest
-    hashes. Memory: 16 bytes a row, and what sorting them takes.
+    """Select the first row of each id, in the order of the files.
+
+    If more than `max_rows` ids remain, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a
+    sorted copy.
 
     Raises:
-        InputError: a file is no Parquet, or damaged; it lacks a column that is needed, or one is of another type; a row
-            has no id; or there is no row.
+        InputError: A file is damaged or not Parquet, lacks a required column, or has a column of another type; a row
+            has no id; or the pools have no rows.
     """
-    hashes = {name: _id_hashes(path) for name, path in files.items()}
-    together = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *hashes.values()])
-    if not len(together):
-        raise InputError(
-            "there is no row in the pools of this split", next(iter(files.values())), "give some that have"
-        )
-    _, first = np.unique(together, return_index=True)  # in the order of the hashes
-    is_chosen = np.zeros(len(together), bool)
+    by_file = {name: _id_hashes(path) for name, path in files.items()}
+    hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
+    if not len(hashes):
+        raise InputError("the pools of this split have no rows", next(iter(files.values())), "give pools with rows")
+    _, first = np.unique(hashes, return_index=True)  # in the order of the hashes
+    is_chosen = np.zeros(len(hashes), bool)
     is_chosen[first[:max_rows]] = True
-    ends = np.cumsum([len(of_file) for of_file in hashes.values()])
+    ends = np.cumsum([len(file_hashes) for file_hashes in by_file.values()])
     parts = np.split(is_chosen, ends[:-1])
     rows = {name: np.flatnonzero(part) for name, part in zip(files, parts, strict=True)}
-    dropped = {"repeated_id": len(together) - len(first), "not_sampled": len(first) - int(is_chosen.sum())}
+    dropped = {"repeated_id": len(hashes) - len(first), "not_sampled": len(first) - int(is_chosen.sum())}
     return Selection(
-        rows, {"rows": len(together)} | {dropped_key(reason): count for reason, count in dropped.items() if count}
+        rows, {"rows": len(hashes)} | {dropped_key(reason): count for reason, count in dropped.items() if count}
     )
 
 
 def _id_hashes(path: Path) -> NDArray[np.void]:
-    """The first bytes of the sha256 of each id, shape (rows,)."""
-    found: list[bytes] = []
+    """Return the first bytes of the sha256 of each id, shape (rows,)."""
+    hashes: list[bytes] = []
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
-        what = f"this is no Parquet ({one_line(error, 120)})"
-        fix = "give pools as Parquet: polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"
+        what = f"not a Parquet file ({one_line(error, 120)})"
+        fix = "give pools as Parquet; polars.read_ndjson(FILE).write_parquet(FILE) converts JSON lines"
         if path.suffix == ".parquet":
-            what, fix = "it is cut short or damaged, or no Parquet", f"fetch or write it again; {fix}"
+            what, fix = "truncated, damaged or not a Parquet file", f"fetch or write it again; {fix}"
         raise InputError(what, path, fix) from None
     with opened as file:
         missing = [name for name in POOL_COLUMNS if name not in file.schema_arrow.names]
         if missing:
             present = ", ".join(file.schema_arrow.names[:12])
             fix = f"a pool needs the columns {', '.join(POOL_COLUMNS)}; this file has {present}"
-            raise InputError(f"it has no column {', '.join(missing)}", path, fix)
-        _refuse_other_types(file.schema_arrow, path)
+            raise InputError(f"column not found: {', '.join(missing)}", path, fix)
+        _check_types(file.schema_arrow, path)
         with wrap_read_errors(path):
             for batch in file.iter_batches(columns=["id"], use_threads=False):
                 ids = batch.column("id").to_pylist()
                 if None in ids:
-                    row = len(found) + ids.index(None)
-                    raise InputError(f"row {row:,} has no id", path, "give every row an id: scores are told by it")
-                found += (hashlib.sha256(str(one).encode()).digest()[:_HASH_BYTES] for one in ids)
-    return np.frombuffer(b"".join(found), f"V{_HASH_BYTES}")
+                    row = len(hashes) + ids.index(None)
+                    fix = "give every row an id, because scores refer to rows by id"
+                    raise InputError(f"row {row:,} has no id", path, fix)
+                hashes += (hashlib.sha256(str(row_id).encode()).digest()[:_HASH_BYTES] for row_id in ids)
+    return np.frombuffer(b"".join(hashes), f"V{_HASH_BYTES}")
 
 
-def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
+def _check_types(schema: pa.Schema, path: Path) -> None:
     for name in (*POOL_COLUMNS, LOSS_RULE):
         if name not in schema.names:
             continue
@@ -112,4 +113,4 @@ def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
         is_text = pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)
         if not (is_text or pa.types.is_null(values) or (name == "id" and pa.types.is_integer(values))):
-            raise InputError(f"its column {name} is {kind}, and no text", path, "write that column as text")
+            raise InputError(f"column {name} must be text, got {kind}", path, "write that column as text")

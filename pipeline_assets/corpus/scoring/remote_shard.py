@@ -1,7 +1,8 @@
-"""A score shard on another machine, between two folders that outlive it: files of hubs, and scores.
+"""Scoring of a shard on another machine.
 
-What is asked is JSON. The sha256 of what decides the scores names what is made: `SPLIT/DIGEST.parquet`, with a receipt
-beside it. Whoever asks again gets what is there: a machine that is taken away costs the shard that it had in hand.
+It reads hub files from one persistent folder and writes scores to another. A request is JSON. The sha256 of everything
+that determines the scores names the output, `SPLIT/DIGEST.parquet`, stored with a receipt. An equal request returns the
+stored scores, so a preempted machine loses only its current shard.
 """
 
 import functools
@@ -25,31 +26,33 @@ from pipeline_assets.spine.stage import WHOLE
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 Request = dict[str, Any]
-_MAX_ATTEMPTS = 3  # of a shard that is not done
-_OF_A_SPLIT = {"max_rows", "shard_rows", "rescored"}  # keys that choose rows, and change no score
+_MAX_ATTEMPTS = 3  # started and not finished, per shard
+_ROW_KEYS = {"max_rows", "shard_rows", "rescored"}  # recipe keys that choose rows and change no score
 _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
 
 def files_request(files: HubFileSet) -> Request:
-    """Files that are to be fetched."""
-    listed = [[file.path, file.size, file.digest] for file in files.files.values()]
-    return {"name": files.name, "revision": files.revision, "files": listed}
+    """Build the request part that lists files of a hub."""
+    entries = [[file.path, file.size, file.digest] for file in files.files.values()]
+    return {"name": files.name, "revision": files.revision, "files": entries}
 
 
 def fetch_request(work: ScoreWork) -> Request:
-    """All that the shards of a split read."""
+    """Build the request for all files that the shards of a split read."""
     assert work.pools is not None and work.model is not None
     return {"pools": files_request(work.pools), "models": {work.model_digest: files_request(work.model)}}
 
 
 def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
-    """A shard that is to be scored.
+    """Build the request for the scores of a shard.
 
     Args:
-        gpu: its model, such as H100, H100! or A100-80GB; None for no GPU.
+        work: Split that the shard belongs to.
+        job: Shard to score.
+        gpu: GPU model, such as H100, H100! or A100-80GB; None for no GPU.
     """
     assert work.pools is not None
-    recipe = {name: value for name, value in work.recipe.content().items() if name not in _OF_A_SPLIT}
+    recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_KEYS}
     return {
         "stage": vars(SCORES_STAGE),
         "split": work.split,
@@ -64,137 +67,145 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
     }
 
 
-def fetch_files(asked: Request, hub: HubFiles) -> None:
-    """Files into the cache of a hub, those that aren't there yet, each checked against its hash.
+def fetch_files(request: Request, hub: HubFiles) -> None:
+    """Fetch missing files into the cache of a hub, and check each against its hash.
 
     Raises:
-        InputError: from the hub.
+        InputError: The hub refuses a file, or its hash differs.
     """
-    _fetch(asked["pools"], hub)
-    for key, model in asked["models"].items():
+    _fetch(request["pools"], hub)
+    for key, model in request["models"].items():
         _fetch(model, hub.for_models())
-        durable.write_durably(_listed(key, hub.cache), json.dumps(model).encode())
+        durable.write_durably(_listing_path(key, hub.cache), json.dumps(model).encode())
 
 
-def _fetch(asked: Request, hub: HubFiles) -> None:
-    for entry in asked["files"]:
-        hub.fetch(asked["name"], asked["revision"], HubFile(*entry))
+def _fetch(request: Request, hub: HubFiles) -> None:
+    for entry in request["files"]:
+        hub.fetch(request["name"], request["revision"], HubFile(*entry))
 
 
-def is_fetched(asked: Request, files: Path) -> bool:
-    """Whether what a shard reads is there."""
-    pools, [entry] = asked["pools"], asked["pools"]["files"]
+def is_fetched(request: Request, files: Path) -> bool:
+    """Check whether all files that a shard reads are fetched."""
+    pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
-    return not missing and _listed(asked["model"], files).exists()
+    return not missing and _listing_path(request["model"], files).exists()
 
 
-def _listed(model: str, files: Path) -> Path:
-    """What says which files a model has; it is there when they are."""
+def _listing_path(model: str, files: Path) -> Path:
+    """Return the path of a model's file listing, which is written after the files."""
     return files / f"model-{canonical_sha256(model).rpartition(':')[2]}.json"
 
 
-def score_remote(asked: Request, files: Path, scores: Path) -> Receipt:
-    """A shard of scores, in the folder `scores`: its receipt, whose path is below that.
+def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
+    """Score a shard, or load its stored scores, and return its receipt.
 
     Args:
-        files: where `fetch_files` put them.
-    Raises:
-        UsageError: it was asked by another version, or runs on another GPU.
-        RetryableError: the files aren't there; or as `kept`.
-        InputError: as `score_shard`.
-    """
-    if asked["stage"] != vars(SCORES_STAGE):
-        raise UsageError(f"it has {SCORES_STAGE}, and was asked for {asked['stage']}", "the app on Modal", _DEPLOY)
-    recipe = ScoringRecipe.from_content(asked["recipe"])
-    means = scoring_environment(recipe)
-    if asked["gpu"] is not None and asked["gpu"].strip("!+").partition("-")[0].upper() not in means["device"].upper():
-        fix = f"{_DEPLOY}, and set CORPUSMILL_MODAL_GPU alike; H100! keeps Modal from giving an H200"
-        raise UsageError(f"it runs on {means['device']}, and not on {asked['gpu']}", RecipeKey("scoring.device"), fix)
+        request: Request from `shard_request`.
+        files: Folder that `fetch_files` filled.
+        scores: Folder of the scores; paths in the receipt are relative to it.
 
-    def make(folder: StagingView) -> Receipt:
-        pools, [entry] = asked["pools"], asked["pools"]["files"]
+    Raises:
+        UsageError: The request is from another version, or this machine has another GPU.
+        RetryableError: A file is not fetched, or three earlier attempts ended early.
+        InputError: The model or a row cannot be scored; see `score_shard`.
+    """
+    if request["stage"] != vars(SCORES_STAGE):
+        what = f"expected a request for {SCORES_STAGE}, got {request['stage']}"
+        raise UsageError(what, "the app on Modal", _DEPLOY)
+    recipe, gpu = ScoringRecipe.from_content(request["recipe"]), request["gpu"]
+    environment = scoring_environment(recipe)
+    if gpu is not None and gpu.strip("!+").partition("-")[0].upper() not in environment["device"].upper():
+        fix = f"{_DEPLOY}, and set the same CORPUSMILL_MODAL_GPU; with H100! Modal never uses an H200"
+        raise UsageError(f"expected {gpu}, got {environment['device']}", RecipeKey("scoring.device"), fix)
+
+    def score(folder: StagingView) -> Receipt:
+        pools, [entry] = request["pools"], request["pools"]["files"]
         pool = _verified_file(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
-        job = ScoreJob(asked["name"], asked["pool_file"], pool, tuple(asked["rows"]), asked["batch_rows"])
-        name, weights = _linked(asked["model"], files)
+        job = ScoreJob(request["name"], request["pool_file"], pool, tuple(request["rows"]), request["batch_rows"])
+        name, weights = _link_model(request["model"], files)
         try:
-            return score_shard(job, WHOLE, folder, Scorer(asked["model"], recipe, weights))
+            return score_shard(job, WHOLE, folder, Scorer(request["model"], recipe, weights))
         except InputError as error:
             error.replace_text(str(weights), name)
             raise
 
-    return load_or_score(asked, scores, make, means)
+    return load_or_score(request, scores, score, environment)
 
 
 def load_or_score(
-    asked: Request, scores: Path, make: Callable[[StagingView], Receipt], environment: Mapping[str, str] | None = None
+    request: Request,
+    scores: Path,
+    score: Callable[[StagingView], Receipt],
+    environment: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """What was made of this before, else what is made of it now: one file, by its digest, with a receipt beside it.
+    """Return the receipt of stored scores, or score the shard and store it.
 
     Args:
-        make: its receipt, of one file in a folder.
-        environment: by which it is made.
+        request: Request from `shard_request`.
+        scores: Folder of the scores.
+        score: Writes one file of scores into a folder, and returns its receipt.
+        environment: Versions and device from `scoring_environment`.
+
     Raises:
-        RetryableError: whoever began it ended, three times, before it was done. The next one may try again.
+        RetryableError: Three earlier attempts ended before they finished. The count is reset, so a retry may succeed.
     """
-    [[_, _, pool]] = asked["pools"]["files"]  # not the commit that has it: the same rows are paid for once
-    digest = canonical_sha256({**asked, "pools": pool, "means": environment}).rpartition(":")[2]
-    name = f"{asked['split']}/{digest}.parquet"
-    made = scores / name
-    receipt_file, begun_file = (made.with_suffix(suffix) for suffix in (".json", ".begun"))
-    found = _finished(made, receipt_file)
-    if found is not None:
-        return found
-    begun = begun_file.stat().st_size if begun_file.exists() else 0  # a byte for each time
-    if begun >= _MAX_ATTEMPTS:
-        durable.remove(begun_file)
-        what = f"it was begun {begun} times, and ended before it was done"
-        fix = "look at the app's log; memory may be short: lower `batch_tokens`, or take another GPU"
-        raise RetryableError(what, f"shard {asked['name']} of {asked['split']}", fix)
-    durable.make_folder(made.parent)
-    durable.write_durably(begun_file, b"." * (begun + 1))
+    [[_, _, pool]] = request["pools"]["files"]  # without its commit: equal rows of another commit cost nothing
+    digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
+    name = f"{request['split']}/{digest}.parquet"
+    output = scores / name
+    receipt_file, attempts_file = (output.with_suffix(suffix) for suffix in (".json", ".begun"))
+    finished = _read_finished(output, receipt_file)
+    if finished is not None:
+        return finished
+    attempts = attempts_file.stat().st_size if attempts_file.exists() else 0  # one byte per attempt
+    if attempts >= _MAX_ATTEMPTS:
+        durable.remove(attempts_file)
+        what = f"{attempts} attempts ended before they finished"
+        fix = "look at the app's log; if memory is short, lower `batch_tokens`, or use another GPU"
+        raise RetryableError(what, f"shard {request['name']} of {request['split']}", fix)
+    durable.make_folder(output.parent)
+    durable.write_durably(attempts_file, b"." * (attempts + 1))
     with tempfile.TemporaryDirectory() as scratch:
-        receipt = make(StagingView(Path(scratch)))
+        receipt = score(StagingView(Path(scratch)))
         [file] = receipt.files
-        durable.write_durably(made, Path(scratch, file.path).read_bytes())
-    receipt = Receipt([replace(file, path=name)], receipt.counts, {**receipt.notes, "name": asked["name"]})
+        durable.write_durably(output, Path(scratch, file.path).read_bytes())
+    receipt = Receipt([replace(file, path=name)], receipt.counts, {**receipt.notes, "name": request["name"]})
     durable.write_durably(receipt_file, receipt.to_bytes())
-    durable.remove(begun_file)
+    durable.remove(attempts_file)
     return receipt
 
 
-def _finished(made: Path, receipt: Path) -> Receipt | None:
-    """What is there, whole; a part of it, or a damaged one, goes away."""
-    found = Receipt.from_bytes(receipt.read_bytes()) if receipt.exists() else None
-    if found is not None and made.exists() and file_sha256(made) == found.files[0].sha256:
-        return found
-    for path in (receipt, made):
+def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
+    """Return the receipt of intact scores; delete anything else, and return None."""
+    receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
+    if receipt is not None and output.exists() and file_sha256(output) == receipt.files[0].sha256:
+        return receipt
+    for path in (receipt_file, output):
         durable.remove(path)
     return None
 
 
 @functools.cache
-def _linked(model: str, files: Path) -> tuple[str, Path]:
-    """A model, and a folder that has its files under their own names."""
-    listed = _listed(model, files)
-    if not listed.exists():
+def _link_model(model: str, files: Path) -> tuple[str, Path]:
+    """Return a model's name, and a folder with its files by their original names."""
+    listing_path = _listing_path(model, files)
+    if not listing_path.exists():
         raise _not_fetched(model)
-    asked, folder = json.loads(listed.read_bytes()), Path(tempfile.mkdtemp(prefix="model-"))
-    for path, size, digest in asked["files"]:
+    listing, folder = json.loads(listing_path.read_bytes()), Path(tempfile.mkdtemp(prefix="model-"))
+    name, revision, hub = listing["name"], listing["revision"], HubFiles(files).for_models()
+    for path, size, digest in listing["files"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        there = _verified_file(
-            HubFiles(files).for_models(), asked["name"], asked["revision"], HubFile(path, size, digest)
-        )
-        (folder / path).symlink_to(there)
-    return f"{asked['name']}@{asked['revision']}", folder
+        (folder / path).symlink_to(_verified_file(hub, name, revision, HubFile(path, size, digest)))
+    return f"{name}@{revision}", folder
 
 
 @functools.cache
 def _verified_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
-    """A file that was fetched, its hash checked once in the life of the process."""
+    """Return the path of a fetched file, whose hash is checked once per process."""
     if hub.count_missing_bytes(name, file, 0, file.size):
         raise _not_fetched(f"{name}@{revision}:{file.path}")
     return hub.fetch(name, revision, file).local.absolute()
 
 
-def _not_fetched(what: str) -> RetryableError:
-    return RetryableError("it was not fetched to where it is scored", what, "run the same command again")
+def _not_fetched(where: str) -> RetryableError:
+    return RetryableError("not fetched to the machine that scores", where, "run the same command again")

@@ -1,4 +1,4 @@
-"""Attention within packed rows."""
+"""Attention within packed rows, as an attention function of `transformers`."""
 
 import itertools
 from typing import Any
@@ -26,25 +26,35 @@ def attend_by_rows(
     softcap: float | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Attention within each of many rows that lie one behind the other, without padding between them.
+    """Compute attention within each of many rows concatenated without padding.
 
-    `transformers` gives it the bounds that the caller passes (`cu_seq_lens_q`): nothing is read back from a device to
-    find them. On a GPU it is PyTorch's variable-length kernel, on a CPU one call a row. Sliding windows and the sinks
-    of gpt-oss are kept: a sink is a logit of no value, so it shrinks what comes out by the logistic function of
-    log-sum-exp - sink.
+    `transformers` passes the bounds of the caller (`cu_seq_lens_q`), so nothing is read back from a device to find
+    them. A GPU runs PyTorch's variable-length kernel, a CPU one call per row. Sliding windows and the sinks of gpt-oss
+    are supported: a sink is a logit without a value, so it scales the output by the logistic function of
+    (log-sum-exp - sink).
 
     Args:
-        query: shape (1, heads, tokens, head size); key and value may have fewer heads.
-        cu_seq_lens_q: bounds of rows, shape (rows + 1,) int32: 0 first, the number of tokens last.
-        sliding_window: tokens that one sees, itself included.
-        s_aux: sinks, shape (heads,).
+        module: Attention module; unused.
+        query: Shape (1, heads, tokens, head size).
+        key: Like `query`, possibly with fewer heads.
+        value: Like `key`.
+        attention_mask: Must be None.
+        cu_seq_lens_q: Bounds of rows, shape (rows + 1,) int32: 0 first, the number of tokens last.
+        max_length_q: Number of tokens of the longest row.
+        scaling: Factor of the logits; None for 1 / sqrt(head size).
+        sliding_window: Number of tokens that a token attends to, including itself; None for all.
+        s_aux: Sinks, shape (heads,); None for none.
+        softcap: Must be None.
+        **more: Other arguments of `transformers`; unused.
+
     Returns:
-        shape (1, tokens, heads, head size).
+        Shape (1, tokens, heads, head size).
+
     Raises:
-        ValueError: the model asks for what there is no form for here: capped logits, or a mask of its own.
+        ValueError: The model needs capped logits or passes a mask, which this function does not support.
     """
     if softcap is not None or attention_mask is not None:
-        raise ValueError("capped logits, or a mask of the model's own")
+        raise ValueError("capped logits and attention masks are not supported")
     window = sliding_window or 0
     by_rows = _on_gpu if query.is_cuda else _on_cpu
     return by_rows((query, key, value), cu_seq_lens_q, max_length_q, scaling, window, s_aux)[None], None
@@ -56,7 +66,7 @@ def _on_gpu(
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
     query, key, value = heads
-    found: Any = varlen_attn(
+    output: Any = varlen_attn(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
@@ -68,42 +78,42 @@ def _on_gpu(
         scale=scaling,
         window_size=(window - 1 if window else -1, 0),
         enable_gqa=key.shape[1] != query.shape[1],
-        num_splits=1,  # so that the rows beside it change no bit of a row's attention
+        num_splits=1,  # otherwise the other rows of a batch change bits of a row's attention
     )
     if sinks is None:
-        return torch.as_tensor(found)
-    out, log_sum = found  # by heads and tokens, one way round or the other
-    log_sum = log_sum if log_sum.shape == out.shape[:2] else log_sum.T
+        return torch.as_tensor(output)
+    out, log_sum = output
+    log_sum = log_sum if log_sum.shape == out.shape[:2] else log_sum.T  # (heads, tokens) or (tokens, heads)
     return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float())[:, :, None]).to(query.dtype)
 
 
 def _on_cpu(
     heads: Heads, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
-    query, key, value = heads
+    query, key, _ = heads
     out = torch.empty_like(query[0].transpose(0, 1))
     for start, stop in itertools.pairwise(bounds.tolist()):
-        asked, keys, values = query[:, :, start:stop], key[:, :, start:stop], value[:, :, start:stop]
+        queries, keys, values = (tensor[:, :, start:stop] for tensor in heads)
         if sinks is None and not 0 < window < stop - start:
             is_grouped = key.shape[1] != query.shape[1]
-            found = scaled_dot_product_attention(
-                asked, keys, values, is_causal=True, scale=scaling, enable_gqa=is_grouped
+            attention = scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, scale=scaling, enable_gqa=is_grouped
             )
         else:
-            found = _in_full(asked, keys, values, scaling, window, sinks)
-        out[start:stop] = found[0].transpose(0, 1)
+            attention = _attend_with_full_logits(queries, keys, values, scaling, window, sinks)
+        out[start:stop] = attention[0].transpose(0, 1)
     return out
 
 
-def _in_full(
+def _attend_with_full_logits(
     query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
-    """Attention of one row, its logits in full."""
+    """Compute attention of one row from its full logit matrix."""
     groups, tokens = query.shape[1] // key.shape[1], query.shape[2]
-    key, value = (one.repeat_interleave(groups, dim=1) for one in (key, value))
+    key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     logits = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    behind = torch.arange(tokens)[:, None] - torch.arange(tokens)
-    logits.masked_fill_((behind < 0) | (behind >= (window or tokens)), float("-inf"))
+    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)  # from a query back to a key
+    logits.masked_fill_((distance < 0) | (distance >= (window or tokens)), float("-inf"))
     if sinks is not None:
         logits = torch.cat([logits, sinks.to(logits.dtype)[None, :, None, None].expand(1, -1, tokens, 1)], dim=-1)
     return logits.float().softmax(-1)[..., :tokens].to(value.dtype) @ value

@@ -1,4 +1,8 @@
-"""Choice of the rows of each subset among scored rows."""
+"""Choice of the rows of each subset among scored rows.
+
+If a rule matches too many rows, their order depends only on seed, rule, split and the row's id: not on the order of
+splits, on workers or on other rows. So a larger `max_rows` only adds rows to a subset.
+"""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -10,69 +14,86 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
 def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
-    """The first eight bytes of sha256 of seed, rule, split and id, with NUL between, as a number; shape (ids,).
+    """Compute the rank of each row in the choice of a rule; the lowest come first.
 
-    The lowest come first.
+    Returns:
+        The first eight bytes of the sha256 of seed, rule, split and id, separated by NUL, as big-endian integers; shape
+        (ids,).
     """
-    before = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
+    prefix = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
     heads = bytearray()
-    for one in ids:
-        digest = before.copy()
-        digest.update(one.encode())
+    for row_id in ids:
+        digest = prefix.copy()
+        digest.update(row_id.encode())
         heads += digest.digest()[:8]
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def select_rows(rule: SubsetRule, turn: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which of the rows that it can take a rule takes; all of shape (rows,), `turn` as `turns` has it.
+def select_rows(rule: SubsetRule, order: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return a mask of the candidates that a rule selects.
 
-    Balanced domains give a row each, one after the other, as long as they have some: for one row more of the rule, one
-    domain gives one more, and none fewer.
+    Balanced domains contribute one row each in turn while they have rows. So if `max_rows` grows by one, one domain
+    contributes one row more, and no domain fewer.
+
+    Args:
+        rule: Rule with `max_rows` and `balance`.
+        order: Rank of each candidate from `selection_order`, shape (rows,).
+        domains: Domain number of each candidate, shape (rows,).
     """
     if rule.max_rows is None and not rule.balance:
-        return np.ones(len(turn), bool)
+        return np.ones(len(order), bool)
     groups = domains if rule.balance else np.zeros_like(domains)
     sizes = np.bincount(groups)
-    there = sizes[sizes > 0]
-    rows = rule.max_rows if rule.max_rows is not None else int(there.min(initial=len(turn))) * len(there)
-    place = np.empty(len(turn), np.int64)  # in its domain
-    place[np.lexsort((turn, groups))] = np.arange(len(turn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    taken = np.zeros(len(turn), bool)
-    taken[np.lexsort((groups, place))[:rows]] = True
-    return taken
+    present = sizes[sizes > 0]
+    rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(order))) * len(present)
+    # Sorted by (domain, rank), a row's index minus the index of its domain's first row is its position in the domain.
+    position = np.empty(len(order), np.int64)
+    position[np.lexsort((order, groups))] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    selected = np.zeros(len(order), bool)
+    selected[np.lexsort((groups, position))[:rows]] = True
+    return selected
 
 
 def choose_rows(
     candidates: NDArray[np.bool_],
-    turn: NDArray[np.uint64],
+    order: NDArray[np.uint64],
     domains: NDArray[np.int32],
     rules: Sequence[SubsetRule],
     *,
     disjoint: bool,
 ) -> NDArray[np.bool_]:
-    """Which rows each rule takes, a rule after the other; shape (rows, rules).
+    """Return a mask of the rows that each rule selects, one rule after the other.
 
     Args:
-        candidates: by a rule's band and conditions, shape (rows, rules).
-        turn: shape (rows, rules).
-        domains: number of each row's domain, shape (rows,).
-        disjoint: whether what a rule has taken is no candidate of those behind it.
+        candidates: Whether a row matches a rule's band and conditions, shape (rows, rules).
+        order: Ranks from `selection_order`, shape (rows, rules).
+        domains: Domain number of each row, shape (rows,).
+        rules: Rules in the order in which they select rows.
+        disjoint: Whether rows that a rule selected are excluded from later rules.
+
+    Returns:
+        Shape (rows, rules).
     """
     chosen = np.zeros_like(candidates)
-    for place, rule in enumerate(rules):
-        rows = np.flatnonzero(candidates[:, place] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, place] = select_rows(rule, turn[rows, place], domains[rows])
+    for column, rule in enumerate(rules):
+        rows = np.flatnonzero(candidates[:, column] & ~(disjoint & chosen.any(axis=1)))
+        chosen[rows, column] = select_rows(rule, order[rows, column], domains[rows])
     return chosen
 
 
 def near_a_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
-    """Rows of a split that another score within the error bar could bring into the rule's band, or out of it.
+    """Return a mask of the rows that an error bar could move across a boundary.
 
-    The band begins halfway between the lowest NLL of the split that is in it and the highest below, and ends likewise;
-    one that no row lies beyond, as it begins at 0 or ends at 100, has no boundary there. Arrays are of all rows of the
-    split, shape (rows,), NaN without a score.
+    A boundary of the band is halfway between the outermost NLL inside it and the nearest NLL outside it. If no row is
+    outside, as with a band that starts at 0 or ends at 100, that side has no boundary.
+
+    Args:
+        nll: Mean NLL of all rows of a split, shape (rows,); NaN without a score.
+        percentile: Percentile of these rows, shape (rows,); NaN without a score.
+        rule: Rule with the band.
+        error_bar: Error bar of the split's scores, in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

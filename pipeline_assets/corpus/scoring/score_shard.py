@@ -1,4 +1,4 @@
-"""One score shard, in a worker: rows of a pool → tokens → NLL → a Parquet file."""
+"""Scoring of one shard in a worker: pool rows → tokens → NLL → a Parquet file."""
 
 import contextlib
 import fcntl
@@ -37,19 +37,20 @@ if TYPE_CHECKING:
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
 _UNLIMITED = 1 << 31
-POOL_COLUMNS = ("id", "text", "loss_mode")  # columns that a pool needs
-LOSS_RULE = "loss_rule"  # one that it may have
+POOL_COLUMNS = ("id", "text", "loss_mode")  # required columns of a pool
+LOSS_RULE = "loss_rule"  # optional column of a pool
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """What scores rows.
+    """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model: the digest of its files, by which it is known: what one build loaded, the next one finds.
-        folder: where these lie.
-        vocabulary: file of the o200k tokenizer; None for the file of this program.
-        gpu_locks: folder of the build in which its processes claim a GPU each; None for the first GPU.
+        model: Digest of the model's files. It identifies the scorer, so later builds reuse a loaded model.
+        recipe: How rows are scored.
+        folder: Folder of the model's files.
+        vocabulary: File of the o200k tokenizer; None for the built-in file.
+        gpu_locks: Folder in which the processes of a build claim one GPU each; None for the first GPU.
     """
 
     model: str
@@ -59,7 +60,10 @@ class Scorer:
     gpu_locks: Path | None = field(default=None, compare=False)
 
     def warm_up(self) -> None:
-        """Load what every shard needs before workers are forked; a GPU is no part of it: none survives a fork."""
+        """Load tokenizer and model before workers are forked.
+
+        A model on a GPU is not loaded, because GPU state does not survive a fork.
+        """
         load_pinned_tokenizer(self)
         if self.recipe.device == "cpu":
             load_pinned_model(self)
@@ -67,10 +71,10 @@ class Scorer:
 
 @functools.cache
 def claim_gpu(folder: Path) -> int:
-    """Claim a GPU for the life of this process; return the number of the first that no other process has claimed.
+    """Claim the first free GPU for the life of this process, and return its number.
 
-    Claims are those of one build, by locks in its folder: another one has the same GPUs, evenly too. The number is 0 if
-    all are claimed.
+    Claims are locks in a folder of one build, so another build claims the same GPUs independently. Returns 0 if all
+    GPUs are claimed.
     """
     import torch
 
@@ -79,18 +83,18 @@ def claim_gpu(folder: Path) -> int:
         lock = os.open(folder / f"gpu-{number}", os.O_CREAT | os.O_RDWR)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return number  # the file stays open: its lock ends with the process
+            return number  # the file stays open, so the lock ends with the process
         os.close(lock)
     return 0
 
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
-    """The model, kept for the life of the process.
+    """Load the model, and cache it for the life of the process.
 
     Raises:
-        UsageError: its libraries are not installed, or rows are to be longer than it takes.
-        InputError: as `load_model`; or its vocabulary is smaller than the tokenizer's.
+        UsageError: Its libraries are not installed, or `max_length` exceeds the model's limit.
+        InputError: The model cannot be loaded, or its vocabulary is smaller than the tokenizer's.
     """
     try:
         import torch
@@ -102,9 +106,9 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(0 if recipe.spreads or locks is None else claim_gpu(locks))
     model, tokens = load_model(scorer.folder, recipe), load_pinned_tokenizer(scorer).vocabulary_size
-    words = model.network.get_input_embeddings().weight.shape[0]
-    if tokens > words:
-        what = f"the tokenizer has {tokens:,} tokens, and the model knows {words:,}"
+    embeddings = model.network.get_input_embeddings().weight.shape[0]
+    if tokens > embeddings:
+        what = f"the tokenizer has {tokens:,} tokens, but the model has only {embeddings:,} embeddings"
         raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
     if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
         what = f"must be at most the model's {model.max_tokens:,} tokens, got {recipe.max_length:,}"
@@ -114,7 +118,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
-    """The tokenizer, kept for the life of the process."""
+    """Load the tokenizer, and cache it for the life of the process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
     return token_rows.load_model_tokenizer(scorer.folder)
@@ -127,18 +131,23 @@ def _tokenizer_digest(scorer: Scorer) -> str:
 
 
 def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
-    """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
-    `tokens_lost`, `encoded/<loss>`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
+    """Write a file of scores, without percentiles.
+
+    Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated`, `tokens_lost`, `encoded/<loss>`,
+    `unscored/<reason>`, `batches`, `halved_batches` (batches that did not fit into memory).
 
     Args:
-        window: has no part in this: a shard is scored whole.
+        job: Shard to score.
+        window: Unused, because a shard is scored whole.
+        folder: Folder of the build.
+        scorer: Model, tokenizer and recipe.
+
     Raises:
-        InputError, UsageError: as `load_pinned_model`.
+        UsageError: Libraries are not installed, or `max_length` exceeds the model's limit.
+        InputError: The model or the pool cannot be read, or their tokens do not match.
     """
     model, tokenizer, recipe = load_pinned_model(scorer), load_pinned_tokenizer(scorer), scorer.recipe
-    from pipeline_assets.corpus.scoring.nll import (
-        score_rows,  # after `load_pinned_model`, which says what isn't installed
-    )
+    from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_pinned_model` checked that torch exists
 
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
@@ -147,52 +156,52 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
-    rows = [one.tokens for one in encoded if one.reason is None]
+    rows = [row.tokens for row in encoded if row.reason is None]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
-    found = iter(scored.rows)
+    results = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
-        | _summary(one, next(found) if one.reason is None else None)
-        for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
+        | _score_columns(row, next(results) if row.reason is None else None)
+        for row_id, number, row in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
     with ParquetOutput(folder.path(name), SCORES) as output:
         columns = [nullable([line.get(field.name) for line in lines], field.type) for field in SCORES]
         output.write(pa.Table.from_arrays(columns, schema=SCORES))
-    losses = sum((one.losses for one in encoded), Losses())
+    losses = sum((row.losses for row in encoded), Losses())
     counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
-    seconds = _gpus(recipe) * (time.monotonic() - started)
+    seconds = _count_gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.facts), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)
 
 
-def _gpus(recipe: ScoringRecipe) -> int:
-    """That a shard is worked on by: all that the model is spread over."""
+def _count_gpus(recipe: ScoringRecipe) -> int:
+    """Count the GPUs that work on a shard."""
     import torch
 
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
-def _summary(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
+def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None") -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
-    told = {
+    columns = {
         "truncated": row.tokens_lost > 0,
         "tokens_lost": row.tokens_lost,
         "tokens": len(row.tokens.ids),
         "completion_token_count": count,
         "completion_bytes": row.completion_bytes,
     }
-    if found is None:
-        return told | {"reason": row.reason}
-    told |= {"batch": found.batch, "batch_rows": found.batch_rows, "batch_tokens": found.batch_tokens}
-    if found.nll_sum is None or not math.isfinite(found.nll_sum):
-        return told | {"reason": OUT_OF_MEMORY if found.nll_sum is None else NOT_FINITE}
-    mean = found.nll_sum / count
-    return told | {
-        "nll_sum": found.nll_sum,
+    if score is None:
+        return columns | {"reason": row.reason}
+    columns |= {"batch": score.batch, "batch_rows": score.batch_rows, "batch_tokens": score.batch_tokens}
+    if score.nll_sum is None or not math.isfinite(score.nll_sum):
+        return columns | {"reason": OUT_OF_MEMORY if score.nll_sum is None else NOT_FINITE}
+    mean = score.nll_sum / count
+    return columns | {
+        "nll_sum": score.nll_sum,
         "nll_mean": mean,
         "ppl": math.exp(mean) if mean < 700 else math.inf,
-        "bits_per_byte": found.nll_sum / math.log(2) / row.completion_bytes if row.completion_bytes else None,
+        "bits_per_byte": score.nll_sum / math.log(2) / row.completion_bytes if row.completion_bytes else None,
     }
 
 
@@ -205,7 +214,7 @@ def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def scoring_environment(recipe: ScoringRecipe) -> dict[str, str]:
-    """The means by which scores are made here, all of which may change their last bits."""
+    """Return library versions and device, which may change the last bits of scores."""
     import torch
     import transformers
 

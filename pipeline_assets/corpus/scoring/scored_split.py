@@ -18,13 +18,13 @@ from pipeline_assets.spine.errors import InputError, one_line
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """The scores of a split, and the rows that they are of.
+    """Scores of a split and the pool rows that they belong to.
 
     Attributes:
         name: `dataset/split`.
-        scores: the Parquet file, columns `SCORES`, rows by (`pool_file`, `pool_row`).
-        pool_files: where the files lie that `pool_file` names; they may have more rows, and more columns, than asked.
-        decisions: what the manifest of the scores says of the model and of how sure scores are.
+        scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
+        pool_files: Paths of the files that `pool_file` names; they may have more rows and columns than needed.
+        decisions: Decisions in the manifest of the scores: model and stability.
     """
 
     name: str
@@ -33,12 +33,16 @@ class ScoredSplit:
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Scores beside columns of the pools, in the order of the scores, a row group of a pool at a time.
+        """Yield scores joined with columns of the pools, in the order of the scores.
 
-        A column that a pool doesn't have is null, of type null.
+        Each table is a row group of a pool. A column that a pool lacks has the type null.
+
+        Args:
+            columns: Columns of the scores.
+            pool_columns: Columns of the pools.
 
         Raises:
-            InputError: as `pool_rows`.
+            InputError: A pool file is damaged, or has fewer rows than were scored.
         """
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -47,7 +51,7 @@ class ScoredSplit:
 
 
 def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Runs of rows that are of one file of the pools."""
+    """Yield runs of consecutive rows with the same pool file, and its name."""
     for group in range(scores.num_row_groups):
         table = scores.read_row_group(group, columns=list(columns), use_threads=False)
         files = table["pool_file"].to_pylist()
@@ -59,47 +63,50 @@ def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
 
 
 def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    table, given = pa.concat_tables(runs), 0
-    for of_pool in pool_rows(path, numbers(table["pool_row"]), columns):
-        asked = table.slice(given, len(of_pool))
-        given += len(asked)
+    table, first = pa.concat_tables(runs), 0
+    for pool_table in pool_rows(path, numbers(table["pool_row"]), columns):
+        joined = table.slice(first, len(pool_table))
+        first += len(joined)
         for name in columns:
-            if name not in asked.column_names:
-                there = name in of_pool.column_names
-                asked = asked.append_column(name, of_pool[name] if there else pa.nulls(len(asked)))
-        yield asked
+            if name not in joined.column_names:
+                values = pool_table[name] if name in pool_table.column_names else pa.nulls(len(joined))
+                joined = joined.append_column(name, values)
+        yield joined
 
 
 def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
-    """Rows of a file of pools, a row group at a time, with those of the columns that it has, or else its first.
+    """Read some rows of a pool file, a row group at a time.
 
     Args:
-        rows: their numbers, ascending, shape (rows,).
+        path: Pool file.
+        rows: Row numbers, ascending, shape (rows,).
+        columns: Columns to read; missing ones are omitted. If all are missing, the first column is read.
+
     Raises:
-        InputError: the file is damaged, or has fewer rows; this in the end.
+        InputError: The file is damaged; or, after the last table, it has fewer rows than requested.
     """
-    first = given = 0
+    first = rows_read = 0
     with open_parquet(path) as file:
-        there = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-        there = there or file.schema_arrow.names[:1]
+        present = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+        present = present or file.schema_arrow.names[:1]
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
             inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, stop)] - first
             if len(inside):
                 with wrap_read_errors(path):
-                    table = file.read_row_group(group, there, use_threads=False)
+                    table = file.read_row_group(group, present, use_threads=False)
                 yield table.take(to_array(inside))
-            first, given = stop, given + len(inside)
-    if given < len(rows):
-        what = f"it has {first:,} rows, and row {rows[0 if rows[0] < 0 else -1]:,} was scored"
+            first, rows_read = stop, rows_read + len(inside)
+    if rows_read < len(rows):
+        what = f"row {rows[0 if rows[0] < 0 else -1]:,} was scored, but the file has only {first:,} rows"
         raise InputError(what, path, "run `corpusmill verify` on its folder")
 
 
 @contextlib.contextmanager
 def wrap_read_errors(path: Path) -> Iterator[None]:
-    """Raise InputError in place of what pyarrow raises in the block where a file of pools is damaged."""
+    """Raise InputError in place of pyarrow's errors when a pool file is damaged."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        what = f"its rows can't be read ({one_line(error, 120)})"
-        raise InputError(what, path, "the file is damaged: write it again") from None
+        what = f"rows cannot be read ({one_line(error, 120)})"
+        raise InputError(what, path, "the file is damaged; write it again") from None

@@ -1,6 +1,4 @@
-"""Scores of a split's rows: the columns of `scores.parquet`, percentiles, the pools' rows that they are of, and what is
-asked of scores and said of them.
-"""
+"""Scores of a split: columns of `scores.parquet`, percentiles and checks."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -44,74 +42,77 @@ _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
     "pool_row": (pa.int64(), "Its row there."),
 }
 SCORES = pa.schema([(name, kind) for name, (kind, _) in _TABLE.items()])
-COLUMNS: Final[dict[str, str]] = {name: said for name, (_, said) in _TABLE.items()}
+COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _TABLE.items()}
 _PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
 _PREVIEW_ROWS = 10
-_LARGE = 0.05  # nats a token
+_MAX_ERROR_BAR = 0.05  # nats per token
 
 
 def preview_rows(scores: Artifact) -> list[dict[str, str]]:
-    """The scores of the first rows."""
+    """Return the scores of the first rows, as a preview."""
     with open_parquet(scores.path(SCORES_FILE)) as file:
         batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEWED), use_threads=False)
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
-    return [{name.replace("_", " "): _shown(row[name]) for name in _PREVIEWED} for row in rows]
+    return [{name.replace("_", " "): _format_value(row[name]) for name in _PREVIEWED} for row in rows]
 
 
-def _shown(value: str | float | None) -> str:
+def _format_value(value: str | float | None) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
-    """100 · (mean rank - 0.5) / n of each value among those that aren't NaN, which stay NaN.
+    """Compute the percentile of each value: 100 · (mean rank - 0.5) / n.
 
-    Equal values share the mean of their ranks (1 is the lowest): of n values the percentiles are 50 on the average.
+    NaN values have no rank, and remain NaN. Equal values share the mean of their ranks (1 is the lowest), so the
+    average percentile is 50.
 
     Args:
-        nll: shape (rows,).
+        nll: Shape (rows,).
+
     Returns:
-        shape (rows,), within (0, 100).
+        Shape (rows,), in (0, 100).
     """
     result = np.full(len(nll), np.nan)
     is_scored = ~np.isnan(nll)
-    _, place, count = np.unique(nll[is_scored], return_inverse=True, return_counts=True)
-    ends = np.cumsum(count)
-    mean_rank = ends - (count - 1) / 2
-    result[is_scored] = 100 * (mean_rank[place] - 0.5) / max(int(is_scored.sum()), 1)
+    _, group, sizes = np.unique(nll[is_scored], return_inverse=True, return_counts=True)
+    last_rank = np.cumsum(sizes)
+    mean_rank = last_rank - (sizes - 1) / 2
+    result[is_scored] = 100 * (mean_rank[group] - 0.5) / max(int(is_scored.sum()), 1)
     return result
 
 
 def rows_have_scores(scores: Artifact) -> Verdict:
-    """Some rows have a score; of the others, it is said why not."""
+    """Check that some rows have a score; count the others by reason."""
     counts = scores.manifest.identity.counts
     without = sum(counts["unscored"].values())
-    left, words = counts["documents"] - without, scored_summary(counts)
+    scored, summary = counts["documents"] - without, scored_summary(counts)
     if "unknown_loss_mode" in counts["unscored"]:
-        words += f" (known loss modes: {AssistantAll.name}, {AssistantLast.name})"
-    return Verdict(left > 0, words, {"scored": left, "without": without})
+        summary += f" (known loss modes: {AssistantAll.name}, {AssistantLast.name})"
+    return Verdict(scored > 0, summary, {"scored": scored, "without": without})
 
 
 def scored_summary(counts: Mapping[str, Any]) -> str:
-    """How many rows have a score, why others have none, and how many lost their end."""
+    """Summarise how many rows have a score, no score, or a truncated text."""
     unscored, rows = counts["unscored"], counts["documents"]
-    words = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
+    summary = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
     if unscored:
-        words += f"; without one: {', '.join(f'{count:,} {reason}' for reason, count in sorted(unscored.items()))}"
-    gone = counts["ledger"]["dropped"]
-    if gone:
-        words += f"; left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(gone.items()))}"
+        summary += f"; without one: {', '.join(f'{count:,} {reason}' for reason, count in sorted(unscored.items()))}"
+    dropped = counts["ledger"]["dropped"]
+    if dropped:
+        summary += f"; left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(dropped.items()))}"
     if counts["truncated"]:
-        words += f"; cut at their end: {counts['truncated']:,} rows, by {counts['tokens_lost']:,} tokens"
-    return words
+        summary += f"; truncated: {counts['truncated']:,} rows, by {counts['tokens_lost']:,} tokens"
+    return summary
 
 
 def scores_are_stable(scores: Artifact) -> Verdict:
-    """Scores hardly change with the batches that rows are scored in."""
-    said = scores.manifest.identity.decisions["how_sure"]
-    if said["error_bar"] is None:
+    """Check that scores hardly depend on the batches in which rows are scored."""
+    stability = scores.manifest.identity.decisions["how_sure"]
+    if stability["error_bar"] is None:
         return Verdict(True, "no row was scored again", applies=False)
-    rows, error_bar, largest = said["rescored"], float(said["error_bar"]), float(said["largest"])
-    words = f"95 % of {rows:,} rows that were scored again are within {error_bar:.2g} nats a token"
-    return Verdict(
-        error_bar <= _LARGE, f"{words}, all within {largest:.2g}", {"rescored": rows, "error_bar": error_bar}
+    rows, error_bar = stability["rescored"], float(stability["error_bar"])
+    summary = (
+        f"95 % of {rows:,} rows that were scored again are within {error_bar:.2g} nats per token, "
+        f"all within {float(stability['largest']):.2g}"
     )
+    return Verdict(error_bar <= _MAX_ERROR_BAR, summary, {"rescored": rows, "error_bar": error_bar})

@@ -15,15 +15,16 @@ Percentile = Annotated[Decimal, pydantic.BeforeValidator(lambda value: str(value
 
 
 class SubsetRule(RecipeSection):
-    """The rows of a subset.
+    """Rule that selects the rows of a subset.
 
     Attributes:
-        percentile: the lowest and the highest `percentile_within_split`, both included: whole numbers from 0 to 100, or
-            decimal strings.
-        where: conditions that all hold, in SQL over the columns of a row, see `parse_condition`.
-        max_rows: at most so many, over all splits; None for all.
-        balance: whether domains (`meta_domain`; none is one too) have equal shares of `max_rows`; what one lacks goes
-            to the others. Without `max_rows` each has as many rows as the domain with the fewest.
+        percentile: Lowest and highest `percentile_within_split`, both included: integers from 0 to 100, or decimal
+            strings.
+        where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
+        max_rows: Maximum number of rows over all splits; None for all.
+        balance: Whether domains (`meta_domain`; no domain counts as one) get equal shares of `max_rows`; shares that
+            a domain cannot fill are distributed to the others. Without `max_rows`, each domain gets as many rows as
+            the smallest one has.
     """
 
     percentile: Annotated[tuple[Percentile, Percentile], pydantic.Field(strict=False)] = ("0", "100")
@@ -33,21 +34,21 @@ class SubsetRule(RecipeSection):
 
     @pydantic.field_validator("percentile")
     @classmethod
-    def _ascends(cls, percentile: tuple[str, str]) -> tuple[str, str]:
+    def _check_band(cls, percentile: tuple[str, str]) -> tuple[str, str]:
         low, high = map(Fraction, percentile)
         if not low <= high <= 100:
-            raise ValueError("write the lower percentile first, and 100 at most")
+            raise ValueError("write the lower percentile first, and at most 100")
         return percentile
 
     @property
     def band(self) -> tuple[float, float]:
-        """The lowest and the highest percentile."""
+        """Lowest and highest percentile, as floats."""
         return float(self.percentile[0]), float(self.percentile[1])
 
     @property
     def columns(self) -> list[str]:
-        """Columns that the conditions ask."""
-        return sorted({column for one in self.where for column in parse_condition(one).meta.root_names()})
+        """Columns that the conditions use, sorted."""
+        return sorted({column for condition in self.where for column in parse_condition(condition).meta.root_names()})
 
 
 _UNVERIFIED = (
@@ -77,26 +78,30 @@ def _default_rules() -> dict[str, SubsetRule]:
 
 
 class SubsetsRecipe(RecipeSection):
-    """The training subsets of scored rows. The default ones, by the NLL of a completion under the scoring model:
+    """Training subsets of scored rows.
 
-    - `anchor`: low NLL, always right. What the model does well: it holds behaviour in place while weights change.
-    - `restoration`: the middle of each split. The model's usual ground, neither easy nor hard, to bring back what
-      surgery on the model damaged.
-    - `challenge`: the highest NLL, right in half of the attempts or more. What surprises the model most; below that, a
-      high NLL says more of wrong answers than of hard questions.
-    - `learning`: high NLL, mostly right. What the model can gain most from. `challenge` has the first choice of the
-      top, so these are mostly the rows below it.
+    The default subsets, by the NLL of a completion under the scoring model:
+
+    - `anchor`: low NLL, always right. Rows that the model handles well; they preserve behaviour while weights change.
+    - `restoration`: the middle of each split. Typical rows, neither easy nor hard, to restore what surgery on the model
+      damaged.
+    - `challenge`: the highest NLL, right in at least half of the attempts. Rows that surprise the model most; if fewer
+      attempts are right, a high NLL indicates wrong answers rather than hard questions.
+    - `learning`: high NLL, mostly right. Rows that the model can gain most from. `challenge` selects from the top
+      first, so these are mostly the rows below it.
     - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, of rows without a correctness
-      whose quality flags report no fault. Their answers are unverified. A flag that is null reports no fault.
+      whose quality flags report no fault. Their answers are unverified. A null flag reports no fault.
 
     Attributes:
-        rules: by the names of the subsets.
-        order: in which rules take rows; by default that of `rules`. It is written down, as manifests sort keys.
-        disjoint: whether a row goes to the first rule alone that takes it. A rule takes its rows, at most `max_rows`,
-            from those that no earlier rule has taken: what an earlier one left over its `max_rows` is there for others.
-        seed: of the choice where there are too many rows.
-        tokens: whether token files are made, see `token_rows`.
-        terminators, headers: tokens that count in their loss masks in addition to bodies, see `TokenLoss`.
+        rules: Rules by subset name.
+        order: Order in which rules select rows; by default the order of `rules`. It is stored explicitly, because
+            manifests sort keys.
+        disjoint: Whether a row belongs only to the first rule that selects it. A rule selects its rows, at most
+            `max_rows`, from the rows that no earlier rule selected, including those above an earlier `max_rows`.
+        seed: Seed of the choice if there are more rows than `max_rows`.
+        tokens: Whether token files are written; see `subset_tokens`.
+        terminators: Whether terminators count in loss masks; see `TokenLoss`.
+        headers: Whether headers count in loss masks; see `TokenLoss`.
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]
@@ -109,29 +114,29 @@ class SubsetsRecipe(RecipeSection):
 
     @pydantic.field_validator("rules")
     @classmethod
-    def _name_folders(cls, rules: Mapping[str, SubsetRule]) -> Mapping[str, SubsetRule]:
+    def _check_names(cls, rules: Mapping[str, SubsetRule]) -> Mapping[str, SubsetRule]:
         for name in rules:
             raise_if_invalid_name(name)
         return rules
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _writes_its_order_down(cls, values: Any) -> Any:
+    def _store_order(cls, values: Any) -> Any:
         rules = values.get("rules", _default_rules()) if isinstance(values, Mapping) else None
         return {"order": [*rules], **values} if isinstance(rules, Mapping) else values
 
     @pydantic.model_validator(mode="after")
-    def _orders_all_rules(self) -> Self:
+    def _check_order(self) -> Self:
         if sorted(self.order) != sorted(self.rules):
-            raise ValueError(f"`order` has {', '.join(self.order)}: write each of {', '.join(self.rules)} in it once")
+            raise ValueError(f"`order` must list each of {', '.join(self.rules)} once, got {', '.join(self.order)}")
         return self
 
     @property
     def ordered(self) -> list[SubsetRule]:
-        """Rules, in the order in which they take rows."""
+        """Rules in the order in which they select rows."""
         return [self.rules[name] for name in self.order]
 
     @property
     def columns(self) -> list[str]:
-        """Columns that the conditions of all rules ask."""
+        """Columns that the conditions of all rules use, sorted."""
         return sorted({column for rule in self.rules.values() for column in rule.columns})

@@ -1,4 +1,12 @@
-"""Token files of training subsets."""
+"""Token files of training subsets.
+
+    tokens/<rule>/tokens.npy      int32, shape (tokens,): concatenated rows, without padding
+    tokens/<rule>/loss_mask.npy   bool, shape (tokens,): True if a token counts in the loss
+    tokens/<rule>/rows.parquet    `ROWS`: first token, number of tokens and loss rule of each row, in row order
+
+`np.load(path, mmap_mode="r")` reads the arrays. A subset without rows has no files. Bodies and the structure between
+them are encoded separately, and masked by their tokens: text never becomes a control token, nor a control token text.
+"""
 
 import functools
 import itertools
@@ -31,15 +39,15 @@ ROWS = pa.schema(
 )
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
 _COLUMNS = ["id", "text", "loss_mode", "loss_rule"]
-_FIX = "run `corpusmill verify` on what was scored, then build it again"
+_FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
 
 class TokenLoss(NamedTuple):
-    """Tokens of a counting message that count in a loss mask, in addition to its body.
+    """Tokens that count in a loss mask in addition to message bodies.
 
     Attributes:
-        terminators: `<|end|>`, `<|return|>` and `<|call|>`.
-        headers: all tokens from the author to the body, `<|message|>` included: recipient, channel, content type.
+        terminators: Whether `<|end|>`, `<|return|>` and `<|call|>` count.
+        headers: Whether all tokens between author and body count: recipient, channel, content type, `<|message|>`.
     """
 
     terminators: bool
@@ -52,45 +60,56 @@ class TokenLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset, with rows of one split, `dataset/split`."""
+    """File of a subset with rows of one split.
+
+    Attributes:
+        name: Name of the shard.
+        split: `dataset/split`.
+        file: Path of the file.
+        rows: Always 0, because a file is read whole.
+    """
 
     name: str
     split: str
     file: Path
-    rows: int = 0  # a file is read whole
+    rows: int = 0
 
 
 def write_token_files(
-    building: StagingDir,
+    staging: StagingDir,
     subsets: Mapping[str, Sequence[OutputFile]],
     encoder: Encoder,
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """The files above.
+    """Write the token files of all subsets.
 
     Args:
-        subsets: their files by name, `subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet`, in the order of rows.
-        loss: tokens that count in addition to bodies.
+        staging: Staging directory of the build.
+        subsets: Files of each subset, `subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet`, in row order.
+        encoder: Tokenizer of the token files.
+        loss: Tokens that count in addition to bodies.
+        settings: Run settings.
+
     Raises:
-        InputError: a row's text is no Harmony, its loss isn't known, or its tokens don't decode to what they should.
+        InputError: The text of a row is not Harmony, its loss mode is unknown, or its tokens do not decode to its text.
     """
     shards = {
         name: [
-            _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], building.path(file.path))
+            _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
             for number, file in enumerate(files)
         ]
         for name, files in subsets.items()
         if files
     }
     work, warm_up = functools.partial(encode_rows, encoder=encoder, loss=loss), functools.partial(_load, encoder)
-    receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], building, settings, warm_up)
-    encoded = {name: [next(receipts).files for _ in of_subset] for name, of_subset in shards.items()}
-    return [file for name, parts in encoded.items() for file in _gathered(building, f"{TOKENS}/{name}", parts)]
+    receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], staging, settings, warm_up)
+    encoded = {name: [next(receipts).files for _ in subset_shards] for name, subset_shards in shards.items()}
+    return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS}/{name}", parts)]
 
 
 def _load(encoder: Encoder) -> None:
-    """Build the tables that encode and decode rows."""
+    """Build the encoder's tables before workers are forked."""
     [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
     encoder.decode(encoded.ids)
 
@@ -98,40 +117,44 @@ def _load(encoder: Encoder) -> None:
 def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Encoder, loss: TokenLoss) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
-    The receipt's work files, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` from token 0 on.
-    Its counts: `documents`, `tokens`.
+    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` with tokens
+    counted from 0. Counts: `documents`, `tokens`.
 
     Args:
-        window: unused, because a file is read whole.
+        shard: File of a subset.
+        window: Unused, because a file is read whole.
+        folder: Folder of the build.
+        encoder: Tokenizer of the token files.
+        loss: Tokens that count in addition to bodies.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for row, run, mask in _encoded(shard, encoder, loss):
-            ids.write(run.data)
+        for row, tokens, mask in _encode_batches(shard, encoder, loss):
+            ids.write(tokens.data)
             masks.write(mask.data)
-            rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(run)})
-            first_token += len(run)
+            rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
+            first_token += len(tokens)
     files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
-    table = pa.table({one.name: nullable([row[one.name] for row in rows], one.type) for one in ROWS}, ROWS)
+    table = pa.table({field.name: nullable([row[field.name] for row in rows], field.type) for field in ROWS}, ROWS)
     files.append(write_table(folder.path(names[2]), names[2], [table], ROWS))
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
 
-def _encoded(
+def _encode_batches(
     shard: _Shard, encoder: Encoder, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield id and loss rule of each row, its token ids and its loss mask, both of shape (tokens,)."""
+    """Yield id and loss rule of each row, its token ids, and its loss mask."""
     for batch in grouped_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
-        said = [_read(row, name) for row, name in zip(batch, names, strict=True)]
+        parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
         try:
-            encoded = encode.encode_harmony([parsed for parsed, _ in said], encoder)
+            encoded = encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
-        for row, (parsed, mode), tokens, name in zip(batch, said, encoded, names, strict=True):
-            mask = _checked_mask(parsed, tokens, mode, loss, encoder, name)
+        for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
+            mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
@@ -141,16 +164,16 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _read(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.LossMode]:
+def _parse_row(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.LossMode]:
     if not row["text"]:
-        raise InputError("it has no text", name, _FIX)
+        raise InputError("row has no text", name, _FIX)
     try:
         return parse_harmony(row["text"]), encode.row_loss_mode(row["loss_mode"], row["loss_rule"])
     except (Refusal, ValueError) as error:
         raise InputError(str(error), name, _FIX) from None
 
 
-def _checked_mask(
+def _loss_mask(
     parsed: ParsedText,
     tokens: encode.HarmonyTokens,
     mode: encode.LossMode,
@@ -158,43 +181,45 @@ def _checked_mask(
     encoder: Encoder,
     name: str,
 ) -> NDArray[np.bool_]:
-    """Which tokens count, shape (tokens,); all, and those that count, decode to what they should."""
+    """Build the loss mask of a row, and check that its tokens decode to its text."""
     mask, spans = np.zeros(len(tokens.ids), bool), []
-    opened = np.flatnonzero(tokens.ids == encoder.special_ids[START])
+    message_starts = np.flatnonzero(tokens.ids == encoder.special_ids[START])
     for number in encode.loss_messages(parsed, mode):
-        place, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
-        begin = place.body.start
+        message, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
+        begin = message.body.start  # in characters; start and stop are in tokens
         if loss.headers:
-            author = ":".join(filter(None, (place.message.role, place.message.name)))
-            start = _after(author, tokens.ids, int(opened[number]) + 1, start, encoder)
-            begin = place.span.start + len(START) + len(author)
-        mask[start : stop + loss.terminators] = True
-        spans.append(parsed.text[begin : place.span.stop if loss.terminators else place.body.stop])
+            author = ":".join(filter(None, (message.message.role, message.message.name)))
+            start = _token_after(author, tokens.ids, int(message_starts[number]) + 1, start, encoder)
+            begin = message.span.start + len(START) + len(author)
+        mask[start : stop + loss.terminators] = True  # a terminator is one token
+        spans.append(parsed.text[begin : message.span.stop if loss.terminators else message.body.stop])
     if encoder.decode(tokens.ids) != parsed.text:
-        raise InputError("its tokens don't decode to its text", name, _FIX)
+        raise InputError("tokens do not decode to the row's text", name, _FIX)
+    # Edges of the runs of True values, as (start, stop) pairs.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
     if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
-        raise InputError("the tokens that count don't decode to the text that does", name, _FIX)
+        raise InputError("tokens in the loss mask do not decode to the text that counts", name, _FIX)
     return mask
 
 
-def _after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Encoder) -> int:
-    """Return the place of the token after a text that begins at `start`, at most `stop`."""
-    return next((place for place in range(start + 1, stop) if encoder.decode(ids[start:place]) == text), stop)
+def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Encoder) -> int:
+    """Return the index of the token after a text at `start`, at most `stop`."""
+    return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 
-def _gathered(building: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
+def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
+    """Concatenate the work files of a subset's shards."""
     total = sum(part[0].rows for part in parts)
-    for place, (name, kind) in enumerate(_ARRAYS.items()):
-        with DurableFile(building.path(f"{folder}/{name}")) as file:
+    for index, (name, kind) in enumerate(_ARRAYS.items()):
+        with DurableFile(staging.path(f"{folder}/{name}")) as file:
             write_npy_header(file, kind, (total,))
             for part in parts:
-                file.append(building.path(part[place].path), part[place].bytes)
+                file.append(staging.path(part[index].path), part[index].bytes)
         yield OutputFile.plain(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
-    place = ROWS.get_field_index("first_token")
+    column = ROWS.get_field_index("first_token")
     tables = (
-        rows.set_column(place, ROWS[place], to_array(numbers(rows[place]) + first))
-        for rows, first in zip((read_columns(building.path(part[2].path)) for part in parts), firsts, strict=False)
+        rows.set_column(column, ROWS[column], to_array(numbers(rows[column]) + first))
+        for rows, first in zip((read_columns(staging.path(part[2].path)) for part in parts), firsts, strict=False)
     )
-    yield write_table(building.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)
+    yield write_table(staging.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)

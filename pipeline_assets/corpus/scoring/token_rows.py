@@ -1,12 +1,4 @@
-"""Rows as tokens: as a model reads those of pools, and, of a subset, as files for trainers.
-
-    tokens/<rule>/tokens.npy      int32, shape (tokens,): the rows one after the other, nothing between
-    tokens/<rule>/loss_mask.npy   bool, the same shape: True where a token counts in the loss
-    tokens/<rule>/rows.parquet    `ROWS`: where each row begins, how long it is and its loss rule, in their order
-
-`np.load(path, mmap_mode="r")` reads them. A subset without rows has no files. Bodies, and what stands between them, are
-encoded apart, and masked by their tokens: no text can become a control token, nor a control token text.
-"""
+"""Pool rows as tokens, as the scoring model reads them."""
 
 import json
 from dataclasses import dataclass
@@ -36,11 +28,11 @@ _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # that are read, and encoded, toge
 
 @dataclass(frozen=True)
 class TokenRow:
-    """A row as a model reads it.
+    """Row as a model reads it.
 
     Attributes:
-        ids: shape (tokens,).
-        counts: whether the token's NLL counts, shape (tokens,); never of the first, which nothing predicts.
+        ids: Token ids, shape (tokens,).
+        counts: Whether a token's NLL counts, shape (tokens,); False for the first token, which nothing predicts.
     """
 
     ids: NDArray[np.int32]
@@ -52,14 +44,16 @@ _NO_TOKENS = TokenRow(np.empty(0, np.int32), np.empty(0, bool))
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """A row's tokens, as many as a model takes.
+    """Tokens of a row, truncated to the maximum length.
 
     Attributes:
+        tokens: The tokens that a model reads.
         completion_bytes: UTF-8 bytes of the tokens that count.
-        tokens_lost: tokens that were cut off at the end.
-        losses: what the tokenizer loses of the row's text.
-        reason: why nothing of it could be scored: `no_text`, `unknown_loss_mode`, `no_completion` (it is all prompt),
-            `no_completion_left` (it was cut off), or why its text is no Harmony, by the code of the `Refusal`.
+        tokens_lost: Tokens that were cut off at the end.
+        losses: Text that the tokenizer loses.
+        reason: Reason why nothing can be scored; None if some token counts: `no_text`, `unknown_loss_mode`,
+            `no_completion` (only a prompt), `no_completion_left` (completion cut off), or the code of the `Refusal` if
+            the text is not Harmony.
     """
 
     tokens: TokenRow = _NO_TOKENS
@@ -72,7 +66,15 @@ class EncodedRow:
 def encode_row(
     text: str | None, loss_mode: str | None, loss_rule: str | None, tokenizer: Tokenizer, max_length: int
 ) -> EncodedRow:
-    """A row's tokens, each message's body encoded by itself, and which of them count: see `encode_harmony`."""
+    """Encode a row as Harmony, and mark the tokens that count.
+
+    Args:
+        text: Harmony text; None or empty results in the reason `no_text`.
+        loss_mode: Loss mode of the row, see `encode.row_loss_mode`.
+        loss_rule: Settings of the loss mode.
+        tokenizer: Tokenizer with Harmony's control tokens.
+        max_length: Maximum number of tokens; the rest is cut off.
+    """
     if not text:
         return EncodedRow(reason=NO_TEXT)
     try:
@@ -98,10 +100,11 @@ def encode_row(
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model, which must know Harmony's control tokens.
+    """Load the tokenizer of a model, which must have Harmony's control tokens.
 
     Raises:
-        InputError: there is none that can be read, or it lacks a control token: then every text would be read wrong.
+        InputError: tokenizer.json is missing or damaged, or lacks a control token, without which every text would be
+            misread.
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
@@ -110,11 +113,11 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
     except (ValueError, AttributeError) as error:
-        raise InputError(f"this is no tokenizer.json ({error})", path, "give all files of the model") from None
+        raise InputError(f"not a valid tokenizer.json ({error})", path, "give all files of the model") from None
     special = {token["content"] for token in added if token.get("special")}
     missing = [control for control in STRUCTURE if control not in special]
     if missing:
-        what = f"its tokenizer has no special token {', '.join(missing)}, and rows are Harmony texts"
+        what = f"the model's tokenizer lacks the special tokens {', '.join(missing)} of Harmony"
         fix = "give a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
         raise InputError(what, folder, fix)
     recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=END)

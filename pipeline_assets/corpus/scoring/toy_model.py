@@ -1,4 +1,4 @@
-"""A made model, to try scoring out without a download."""
+"""Toy model that tries scoring without a download."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ _WIDTH = 16
 
 
 def write_toy_model(folder: Path, seed: int = 0) -> Path:
-    """A tiny Llama over o200k Harmony, 13 MB, in a folder, to try scoring out: its scores mean nothing. The same bytes
-    each time; one that is there is left as it is.
+    """Write a tiny Llama over o200k Harmony (13 MB) into a folder, and return it.
+
+    Its scores mean nothing. Its bytes are equal each time; an existing model is kept.
 
     Raises:
         UsageError: torch or transformers is not installed.
@@ -29,7 +30,7 @@ def write_toy_model(folder: Path, seed: int = 0) -> Path:
             num_attention_heads=2,
             max_position_embeddings=131_072,
             tie_word_embeddings=True,
-            initializer_range=0.2,  # so that texts differ
+            initializer_range=0.2,  # large enough that the scores of texts differ
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)

@@ -1,1 +1,1 @@
-"""Token shards of corpora: how they are made, read in a mixture, counted, and cut into segments of a training."""
+"""Token shards of corpora: staging, inventory, mixtures and segments."""

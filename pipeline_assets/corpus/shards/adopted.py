@@ -1,7 +1,4 @@
-"""Token shards of an earlier version, linked for sources with equal documents.
-
-The documents of such a source are the same rows in both versions.
-"""
+"""Reuse of token shards of an earlier version for a source with equal documents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,35 +12,35 @@ from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 
 Corpus = tuple[Artifact, Sequence[CorpusShard]]
-"""An artifact, and those of its shards that belong to one source."""
+"""An artifact and its shards of one source."""
 
 
 def adopt_shards(
-    building: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
+    staging: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
 ) -> BuildResult | None:
-    """Link the files of an earlier version.
+    """Link the token shards of an earlier version instead of staging them.
 
     The digest equals the digest of a fresh build.
 
     Args:
-        earlier: token shards of the same stage and recipe.
-        corpora: the documents that `earlier` was derived from, and the documents of this version.
+        staging: Staging directory of the build.
+        earlier: Token shards of the same stage and recipe.
+        corpora: Documents that `earlier` was derived from, and documents of this version.
+        tokenizer: Tokenizer of this version.
+
     Returns:
         None if the rows, their shards, or the tokenizer differ.
     """
     before, now = map(_content, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
-    linked, lost = link_content(building, earlier), read_lost_text(earlier.manifest)
-    told = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else lost_text(lost))}
-    return replace(linked, provenance={**linked.provenance, **told})
+    linked, lost = link_content(staging, earlier), read_lost_text(earlier.manifest)
+    facts = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else lost_text(lost))}
+    return replace(linked, provenance={**linked.provenance, **facts})
 
 
 def _content(corpus: Corpus) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard.
-
-    Equal lists are equal documents in equal order.
-    """
+    """List path, rows and content hash of each shard; equal lists are equal documents."""
     artifact, shards = corpus
     hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}
     return [(shard.path, shard.rows, hashes[shard.path]) for shard in shards]

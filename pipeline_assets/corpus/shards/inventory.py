@@ -38,9 +38,10 @@ class Inventory:
     """Corpora of token shards and their differences from their manifests.
 
     Attributes:
-        corpora: by name, the digest, the decisions, the counts, and the file, rows and sha256 of each of the `shards`.
-            A corpus with an unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, None if an
-            earlier version built the shards.
+        corpora: By name: digest, decisions, counts, and file, rows and sha256 of each of the `shards`. A corpus with an
+            unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, None if an earlier version
+            built the shards.
+        differences: Differences between files and manifests.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -53,27 +54,22 @@ class Inventory:
 
     def to_json(self) -> dict[str, Any]:
         """Return the inventory as JSON values."""
-        differences = [asdict(one) for one in self.differences]
+        differences = [asdict(difference) for difference in self.differences]
         return {"tokens": self.tokens, "corpora": dict(self.corpora), "differences": differences}
 
     def to_markdown(self) -> str:
         """Return tables of corpora, licences, lost text and differences."""
-        corpora = [
-            [code(name), one["sequences"], one["tokens"], one["documents"], len(one["shards"]), code(one["digest"])]
-            for name, one in self.corpora.items()
-        ]
-        licences = [
-            [code(name), code(tag), tokens]
-            for name, one in self.corpora.items()
-            for tag, tokens in sorted(one["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
-        ]
-        lost = [
-            [code(name), of["unknown_tokens"], of["lost_characters"], f"{float(of['fraction']):.3%}"]
-            for name, one in self.corpora.items()
-            for of in (one[LOST_TEXT] or {}).values()
-        ]
+        corpora, licences, lost = list[list[str | int]](), list[list[str | int]](), list[list[str | int]]()
+        for name, corpus in self.corpora.items():
+            digest, shards = code(corpus["digest"]), len(corpus["shards"])
+            corpora.append([code(name), corpus["sequences"], corpus["tokens"], corpus["documents"], shards, digest])
+            for tag, tokens in sorted(corpus["license_tokens"].items(), key=lambda item: (-item[1], item[0])):
+                licences.append([code(name), code(tag), tokens])
+            for losses in (corpus[LOST_TEXT] or {}).values():
+                share = f"{float(losses['fraction']):.3%}"
+                lost.append([code(name), losses["unknown_tokens"], losses["lost_characters"], share])
         lost_head = ["corpus", "unknown tokens", "lost characters", "share"]
-        differences = [[code(one.corpus), code(one.file), code(one.reason)] for one in self.differences]
+        differences = [[code(item.corpus), code(item.file), code(item.reason)] for item in self.differences]
         lines = [
             f"# Token shards: {self.tokens:,} tokens",
             "",
@@ -89,13 +85,16 @@ class Inventory:
 
 
 def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
-    """Read every file of token shards once, and compare it with its manifest: name, size and sha256.
+    """Read every file of token shards once, and compare it with its manifest.
+
+    Compared are name, size and sha256.
 
     Args:
-        threads: corpora that are read at a time.
+        corpora: Folders of token shards by corpus name.
+        threads: Number of corpora that are read at a time.
 
     Raises:
-        UsageError: a folder has no artifact.
+        UsageError: A folder has no artifact.
     """
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
@@ -107,12 +106,12 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
                 figures[name] = _figures(manifest)
             tokens = figures.get(name, {}).get("tokens", 0)
             logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
-            differences += [Difference(name, one.path, one.what) for one in damage]
+            differences += [Difference(name, item.path, item.what) for item in damage]
     return Inventory(figures, differences)
 
 
 def _read(folder: Path) -> tuple[Manifest | None, list[Damage]]:
-    """Return the manifest, None if it is damaged itself, and all damage of a folder."""
+    """Return the manifest of a folder (None if it is damaged), and all damage."""
     try:
         return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
     except UsageError:
@@ -137,22 +136,22 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def build_inventory(building: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
+def build_inventory(staging: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
     """Write `inventory.json` and `inventory.md`, without times and paths.
 
     Raises:
-        InputError: a corpus contradicts its manifest; states the first difference and the number of others.
+        InputError: A corpus contradicts its manifest. The error has the first difference and the number of others.
     """
     folders = {name: corpus.folder for name, corpus in corpora.items()}
     inventory = take_inventory(folders, threads=max(1, settings.workers))
     if inventory.differences:
         first, more = inventory.differences[0], len(inventory.differences) - 1
-        told = f"{first.reason}{f' (and {more:,} more)' if more else ''}"
-        raise InputError(told, folders[first.corpus] / first.file, "restore the file, or rebuild the token shards")
-    written = {
+        what = f"{first.reason}{f' (and {more:,} more)' if more else ''}"
+        raise InputError(what, folders[first.corpus] / first.file, "restore the file, or rebuild the token shards")
+    contents = {
         INVENTORY_JSON: json.dumps(inventory.to_json(), sort_keys=True, indent=1).encode() + b"\n",
         INVENTORY_MD: inventory.to_markdown().encode(),
     }
-    files = [building.write(name, data) for name, data in written.items()]
-    shards = sum(len(one["shards"]) for one in inventory.corpora.values())
+    files = [staging.write(name, data) for name, data in contents.items()]
+    shards = sum(len(corpus["shards"]) for corpus in inventory.corpora.values())
     return BuildResult(files, {"corpora": len(corpora), "shards": shards, "tokens": inventory.tokens}, {})

@@ -1,4 +1,10 @@
-"""Figures of a mixture: rows, tokens and licences of its corpora."""
+"""Figures of a mixture: rows, tokens and licences of its corpora.
+
+mixtures/<recipe>_shards.json           records, sequences, shards, tokens and tokens by licence, of each corpus
+                                        and in total
+mixtures/<recipe>_filtered_shards.json  the same with rows that filters kept and dropped, of filtered corpora
+mixtures/<recipe>_full_shards.json      the inventory: every shard with its rows and sha256
+"""
 
 import json
 from collections import Counter
@@ -11,22 +17,22 @@ from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, write_durably
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
-MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe
-_SHOWN_LICENCES = 5
+MIXTURES = "mixtures"  # folder next to the artifacts of a recipe
+_PREVIEW_LICENCES = 5
 
 
 def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
-    """What licences its tokens have, the most frequent first."""
+    """Return the share of each licence among the tokens, the largest first."""
     counts = shards.manifest.identity.counts
     by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
     return [
         {"licence": tag, "of the tokens": f"{tokens / counts['tokens']:.2%}", "tokens": f"{tokens:,}"}
-        for tag, tokens in by_licence[:_SHOWN_LICENCES]
+        for tag, tokens in by_licence[:_PREVIEW_LICENCES]
     ]
 
 
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
-    """A row a corpus."""
+    """Return a preview line per corpus."""
     return [
         {"corpus": name}
         | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
@@ -36,31 +42,35 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
 
 
 def preview_segments(segments: Artifact) -> list[dict[str, str]]:
-    """A row a segment."""
-    rows = []
-    for one in json.loads(segments.path(SEGMENTS_JSON).read_bytes())["segments"]:
-        ranges = {name: "{:,} to {:,}".format(*of["rows"]) for name, of in one["corpora"].items()}
-        rows.append({"segment": one["name"], "tokens": f"{one['stop'] - one['start']:,}", **ranges})
-    return rows
+    """Return a preview line per segment."""
+    lines = []
+    for segment in json.loads(segments.path(SEGMENTS_JSON).read_bytes())["segments"]:
+        ranges = {name: "{:,} to {:,}".format(*corpus["rows"]) for name, corpus in segment["corpora"].items()}
+        lines.append({"segment": segment["name"], "tokens": f"{segment['stop'] - segment['start']:,}", **ranges})
+    return lines
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Writes both files beside the artifacts of the recipe; the folder that they lie in."""
-    of_recipe = inventory.folder.parent
-    folder, corpora = of_recipe / MIXTURES, _corpora(inventory)
+    """Write the figures next to the artifacts of the recipe, and return their folder."""
+    recipe_folder = inventory.folder.parent
+    folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
     make_folder(folder)
-    written = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
-    written["shards"] = _figures(corpora)
-    filtered = {name: {**one, **kept} for name, one in corpora.items() if (kept := _filter_counts(of_recipe, name))}
+    contents = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
+    contents["shards"] = _figures(corpora)
+    filtered = {
+        name: {**figures, **filters}
+        for name, figures in corpora.items()
+        if (filters := _filter_counts(recipe_folder, name))
+    }
     if filtered:
-        written["filtered_shards"] = _figures(filtered)
-    for name, data in written.items():
-        write_durably(folder / f"{of_recipe.name}_{name}.json", data)
+        contents["filtered_shards"] = _figures(filtered)
+    for name, data in contents.items():
+        write_durably(folder / f"{recipe_folder.name}_{name}.json", data)
     return folder
 
 
 def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
-    """Figures by corpus."""
+    """Return the figures of each corpus."""
     corpora = json.loads(inventory.path(INVENTORY_JSON).read_bytes())["corpora"]
     return {
         name: {
@@ -69,7 +79,7 @@ def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
             "shards": len(figures["shards"]),
             "tokens": figures["tokens"],
             "license_tokens": figures["license_tokens"],
-            LOST_TEXT: {  # without the fraction: these add up
+            LOST_TEXT: {  # without fractions, which cannot be summed
                 key: count
                 for key, count in (figures.get(LOST_TEXT) or {}).get(name, {}).items()
                 if isinstance(count, int)
@@ -93,10 +103,10 @@ def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return sums
 
 
-def _filter_counts(of_recipe: Path, corpus: str) -> dict[str, Any]:
-    """Count what the filters of a corpus read, kept and dropped; empty if its shards derive from no filtered text."""
-    manifest = read_manifest(of_recipe / "filtered" / corpus)
-    downstream = map(read_manifest, (of_recipe / "shards" / corpus, of_recipe / "deduplicated"))
+def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
+    """Return the filter counts of a corpus; empty if its shards have no filtered text."""
+    manifest = read_manifest(recipe_folder / "filtered" / corpus)
+    downstream = map(read_manifest, (recipe_folder / "shards" / corpus, recipe_folder / "deduplicated"))
     used = {entry["digest"] for derived in downstream if derived for entry in derived.identity.upstream}
     if manifest is None or manifest.digest not in used:
         return {}
@@ -104,15 +114,15 @@ def _filter_counts(of_recipe: Path, corpus: str) -> dict[str, Any]:
     return {"records_in": ledger.rows_in, "records_kept": ledger.out, "dropped": dict(ledger.dropped)}
 
 
-def mixture_statistics(of_recipe: Path) -> Content:
-    """Return the figures of a recipe's mixture in one mapping: sums, figures by corpus, its filters, its tokenizer.
+def mixture_statistics(recipe_folder: Path) -> Content:
+    """Return all figures of a recipe's mixture: totals, corpora, filters, tokenizer.
 
     Args:
-        of_recipe: The folder of the recipe's artifacts.
+        recipe_folder: Folder of the recipe's artifacts.
     """
-    statistics: Content = {"recipe": of_recipe.name}
+    statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
-        path = of_recipe / MIXTURES / f"{of_recipe.name}_{name}.json"
+        path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"
         figures = json.loads(path.read_bytes()) if path.exists() else {}
         if name == "shards":
             statistics |= {**figures.get("all", {}), "corpora": figures.get("corpora", {})}

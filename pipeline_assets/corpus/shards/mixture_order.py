@@ -1,4 +1,14 @@
-"""Order of the rows of a mixture."""
+"""Seeded order of the rows of a mixture, by weight, equal for any number of ranks.
+
+Positions count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1, and
+is due at ⌈k / w⌉: later, it would lag behind by a whole row. Each position gets, among the corpora whose next row may
+occur, the one whose row is due first; ties go to the first name. Choosing the corpus with the largest deficit instead
+would let small corpora lag by more than a row if there are many. (These windows are those of proportionate fairness,
+Baruah et al., "Proportionate Progress", Algorithmica 1996; earliest deadline first meets all of them on one processor.)
+Windows are integers, so nothing is rounded.
+
+Within a corpus, rows are in the hashed order of the seed, the corpus name and its epoch: see `packing.mixture`.
+"""
 
 import logging
 import math
@@ -12,74 +22,88 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
-_MOST_SHARES = 1 << 61
+_MAX_DENOMINATOR = 1 << 61
 logger = logging.getLogger("corpusmill")
 
 
 def rank_places(
     rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False
 ) -> range:
-    """The places of one rank from a step on, in the order of its batches; `stop` is that of what all ranks are dealt.
+    """Return the positions that one rank reads from a step on, in batch order.
 
-    Every rank has as many batches, and at each step as many rows. The last rows, which can't be dealt so, are left
-    over: fewer than `ranks`, or than ranks × batch where `drop_last` asks for full batches.
+    All ranks have the same number of batches, and at each step the same number of rows. The last rows, fewer than
+    `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
 
     Args:
-        padding: deal every row, and repeat the first rows of the order until each rank has as many, as torch's
-            DistributedSampler does without its `drop_last`. Place `rows` and later ones stand for these repeats:
-            place p is place p % rows.
+        rows: Length of the order.
+        batch: Rows per batch of a rank.
+        rank: Number of the rank.
+        ranks: Number of ranks.
+        step: First step.
+        drop_last: Read only full batches.
+        padding: Read every row, and repeat the first rows of the order until all ranks have the same number, as torch's
+            DistributedSampler does without its `drop_last`. Position p >= rows stands for position p % rows.
+
+    Returns:
+        A range whose `stop` is the number of positions that all ranks read together.
+
     Raises:
-        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch;
-            both `drop_last` and `padding`.
+        ValueError: rank, step or batch is out of range; the rows are too few for one batch; or both `drop_last` and
+            `padding` are set.
     """
     if drop_last and padding:
         raise ValueError("drop_last and padding exclude each other: drop the last rows, or repeat the first ones")
     if ranks < 1 or not 0 <= rank < ranks:
-        raise ValueError(f"rank is {rank}, of {ranks} ranks: give 0 to ranks - 1")
+        raise ValueError(f"rank must be in [0, ranks), got {rank} of {ranks} ranks")
     if batch < 1 or step < 0:
-        raise ValueError(f"batch is {batch}, step {step}: give a batch of 1 or more, a step of 0 or more")
+        raise ValueError(f"batch must be >= 1 and step >= 0, got batch {batch} and step {step}")
     share = ranks * batch if drop_last else ranks
-    dealt = -(-rows // share) * share if padding else rows - rows % share
-    if not dealt:
+    used = -(-rows // share) * share if padding else rows - rows % share
+    if not used:
         fix = "give fewer ranks" + ", or a smaller batch" * drop_last
-        raise ValueError(f"there are {rows} rows, and {ranks} ranks take {share} at least: {fix}")
-    return range(step * ranks * batch + rank, dealt, ranks)
+        raise ValueError(f"{ranks} ranks need at least {share} rows, got {rows}: {fix}")
+    return range(step * ranks * batch + rank, used, ranks)
 
 
-def log_remainder(order: str, rows: int, dealt: int, ranks: int) -> None:
-    """Log how many rows of an order its ranks do not read, or read twice. Nothing is logged if each comes once.
+def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
+    """Log how many rows of an order the ranks do not read, or read twice.
 
     Args:
-        dealt: rows of all ranks together, with repeats.
+        order: Name of the order.
+        rows: Length of the order.
+        used: Number of rows that all ranks read together, including repeats.
+        ranks: Number of ranks.
     """
-    if dealt < rows:
+    if used < rows:
         hint = "padding=True repeats rows instead"
-        logger.warning(
-            "%s: the last %d of %d rows are left out over %d ranks; %s", order, rows - dealt, rows, ranks, hint
-        )
-    elif dealt > rows:
-        logger.info("%s: %d of %d rows are repeated over %d ranks", order, dealt - rows, rows, ranks)
+        logger.warning("%s: %d ranks do not read the last %d of %d rows; %s", order, ranks, rows - used, rows, hint)
+    elif used > rows:
+        logger.info("%s: %d ranks repeat %d of %d rows", order, ranks, used - rows, rows)
 
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Corpus (numbered in name order) and row of each place, shape (places,)."""
+    """Corpus (numbered in name order) and row at each position, shape (positions,)."""
 
     corpora: NDArray[np.uint16]
-    rows: NDArray[np.uint32]  # 6 bytes per place, with the corpus
+    rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return weights as exact fractions: 0.1 is a tenth; raise ValueError if invalid."""
+    """Return weights as exact fractions; 0.1 is a tenth.
+
+    Raises:
+        ValueError: A weight is not above 0, or the weights do not sum to 1.
+    """
     fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
     for name, weight in fractions.items():
         if weight <= 0:
-            raise ValueError(f"the weight of {name} is {weights[name]}: give one above 0, or leave the corpus out")
+            raise ValueError(f"weight of {name} must be above 0, got {weights[name]}; remove the corpus to skip it")
     if (total := sum(fractions.values())) != 1:
-        raise ValueError(f"the weights sum to {total}, not to 1: correct them; text may say what no float does, '1/3'")
+        raise ValueError(f"weights must sum to 1, got {total}; write exact fractions as text, such as '1/3'")
     return fractions
 
 
@@ -89,49 +113,54 @@ def mixture_order(
     """Order the rows of several corpora by weight and seed.
 
     Args:
-        corpora: row numbers of each corpus, at least one.
-        weights: weight of each corpus, above 0; they sum to 1.
-        rows: length of the order: a corpus that ends begins a new epoch. None ends the order before the first repeat.
+        corpora: Row numbers of each corpus, at least one corpus.
+        weights: Weight of each corpus, above 0; they sum to 1.
+        seed: Seed of the order within each corpus.
+        rows: Length of the order; a corpus that ends starts a new epoch. None ends the order before the first repeat.
+
     Raises:
-        ValueError: the weights' common denominator is above 2**61.
+        ValueError: The common denominator of the weights is above 2**61.
     """
     names = sorted(corpora)
     whole = math.lcm(*(weights[name].denominator for name in names))
-    if whole > _MOST_SHARES:
-        raise ValueError(f"the weights are parts of {whole}: round them, so that it is {_MOST_SHARES} at most")
+    if whole > _MAX_DENOMINATOR:
+        raise ValueError(f"common denominator of weights must be at most {_MAX_DENOMINATOR}, got {whole}; round them")
     parts = np.array([int(weights[name] * whole) for name in names], np.int64)
     sizes = [len(corpora[name]) for name in names]
-    places, limits = rows, np.full(len(names), np.iinfo(np.int64).max)
-    if places is None:
-        places, limits = sum(sizes), np.array(sizes, np.int64)
-    order = np.empty(places, np.uint16)
-    order = order[: _deal(parts, whole, limits, order)]
+    length, limits = rows, np.full(len(names), np.iinfo(np.int64).max)
+    if length is None:
+        length, limits = sum(sizes), np.array(sizes, np.int64)
+    order = np.empty(length, np.uint16)
+    order = order[: _interleave(parts, whole, limits, order)]
     numbers = np.empty(len(order), np.uint32)
     for number, name in enumerate(names):
-        places_of_corpus = np.flatnonzero(order == number)
-        for epoch, first in enumerate(range(0, len(places_of_corpus), sizes[number])):
-            own = places_of_corpus[first : first + sizes[number]]
-            of_epoch = hashed_order(sizes[number], seed, "mixture", name, epoch)[: len(own)]
-            numbers[own] = of_epoch + np.uint32(corpora[name].start)
+        positions = np.flatnonzero(order == number)
+        for epoch, first in enumerate(range(0, len(positions), sizes[number])):
+            epoch_positions = positions[first : first + sizes[number]]
+            epoch_rows = hashed_order(sizes[number], seed, "mixture", name, epoch)[: len(epoch_positions)]
+            numbers[epoch_positions] = epoch_rows + np.uint32(corpora[name].start)
     return MixtureOrder(order, numbers)
 
 
 @compiled
-def _deal(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill in the corpus of each place, and count the places until a limit is reached."""
-    quotients, remainders = whole // parts, whole % parts  # of k / w, where the next row of the corpus is its k-th
-    may_come, taken = np.ones(len(parts), np.int64), np.zeros(len(parts), np.int64)
-    due = quotients + (remainders > 0)
-    for place in range(len(order)):
+def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
+    """Fill in the corpus of each position; return the number before a limit."""
+    # k / w = quotient + remainder / part, if the next row of the corpus is its k-th and its weight is part / whole.
+    quotients, remainders = whole // parts, whole % parts
+    may_come, counts = np.ones(len(parts), np.int64), np.zeros(len(parts), np.int64)
+    due = quotients + (remainders > 0)  # ⌈k / w⌉
+    for position in range(len(order)):
         first = -1
         for corpus in range(len(parts)):
-            if may_come[corpus] <= place + 1 and (first < 0 or due[corpus] < due[first]):
+            if may_come[corpus] <= position + 1 and (first < 0 or due[corpus] < due[first]):
                 first = corpus
-        if taken[first] == limits[first]:
-            return place
-        order[place] = first
-        taken[first] += 1
+        if counts[first] == limits[first]:
+            return position
+        order[position] = first
+        counts[first] += 1
+        # The next row may occur from the first p with p > k / w, which is ⌊k / w⌋ + 1.
         may_come[first] = quotients[first] + 1
+        # Add 1 / w to k / w without overflow: add quotient and remainder separately, then carry.
         quotients[first] += whole // parts[first]
         remainders[first] += whole % parts[first]
         if remainders[first] >= parts[first]:

@@ -1,14 +1,4 @@
-"""Rows of several corpora in one seeded order, by weight: the same for any number of ranks and workers.
-
-Places count from 1. The k-th row of a corpus of weight w may come once w · place is above k - 1, and is due at place
-⌈k / w⌉: come later, it would lag behind by a whole row. At each place comes, of the corpora whose next row may, that
-whose is due first, of equals the first by name. To take the one with the largest deficit would let small corpora lag by
-more than a row where there are many. (Such windows are those of proportionate fairness, Baruah et al., "Proportionate
-Progress", Algorithmica 1996, and the earliest deadline first keeps all of them on one processor.) Windows are whole
-numbers: there is no rounding.
-
-Within a corpus rows come in the hashed order of the seed, the corpus' name and its epoch: see `packing.mixture`.
-"""
+"""Reader of a mixture: rows of several corpora in one seeded order."""
 
 import hashlib
 import itertools
@@ -30,12 +20,12 @@ from pipeline_assets.corpus.shards.mixture_order import (
 )
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 
-_CORPUS = 32  # bits of a row
-_GROUP_BYTES = 4 << 20  # that of larger ones is seldom still in the cache when a batch is taken
+_ROW_BITS = 32  # a key is corpus << 32 | row
+_GROUP_BYTES = 4 << 20  # a larger group would leave the CPU's cache before its batches are read
 
 
 class MixtureRow(NamedTuple):
-    """Row, its corpus, and its number there for `corpusmill trace --row`."""
+    """Tokens of a row, its corpus, and its row number for `corpusmill trace --row`."""
 
     tokens: NDArray[Any]
     corpus: str
@@ -43,24 +33,33 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Raises ValueError where rows of corpora aren't of one length, dtype and tokenizer, or there is no corpus."""
+    """Check that corpora can be read together.
+
+    Raises:
+        ValueError: Row length, dtype or tokenizer differ, or no corpus is given.
+    """
     if not corpora:
-        raise ValueError("there is no corpus: give the folder of one")
-    first, *others = sorted(corpora)
-    for name in others:
-        for what in ("seq_len", "dtype", "tokenizer_sha256"):
-            here, there = getattr(corpora[name], what), getattr(corpora[first], what)
-            if here != there:
-                raise ValueError(f"{what} of {name} is {here}, of {first} {there}: read them apart")
+        raise ValueError("at least one corpus is required")
+    first, *rest = sorted(corpora)
+    for name in rest:
+        for field in ("seq_len", "dtype", "tokenizer_sha256"):
+            value, expected = getattr(corpora[name], field), getattr(corpora[first], field)
+            if value != expected:
+                raise ValueError(f"{field} of {name} is {value}, but of {first} {expected}: read them separately")
 
 
 class MixtureReader:
-    """A mixture as a sequence: `reader[place]` is a MixtureRow. Pickled, it is what it was made from.
+    """Mixture as a sequence: `reader[position]` is a MixtureRow.
+
+    Pickled, it is its arguments.
 
     Attributes:
-        names: of the corpora, sorted: the order numbers them so.
-        shards: of each, by name.
-        order: what comes at each place: see above. It depends on names, weights, numbers of rows and seed alone.
+        names: Names of the corpora, sorted; the order numbers corpora by this list.
+        shards: Token shards by corpus.
+        ranges: Rows that are read, by corpus.
+        seq_len: Tokens per row.
+        dtype: Dtype of the ids.
+        eos: Id that ends a document.
     """
 
     def __init__(
@@ -72,33 +71,38 @@ class MixtureReader:
         ranges: Mapping[str, range] | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        """
+        """Open the token shards of all corpora.
+
         Args:
-            folders: of the token shards of each corpus.
-            weights: shares of the rows; None for those that the corpora have, so that all end together.
-            rows: see `mixture_order`.
-            ranges: the rows of each corpus that are read; None for all.
-            digests: of the sets that are expected; None for what is there.
+            folders: Folders of token shards by corpus.
+            weights: Shares of the rows; None for shares in proportion to the corpora's rows, so that all end together.
+            seed: Seed of the order.
+            rows: Length of the order, see `mixture_order`.
+            ranges: Rows to read of each corpus; None for all.
+            digests: Digests of the expected sets; None for any.
+
         Raises:
-            ValueError: weights that don't sum to 1, or of other corpora; corpora of other lengths of rows, dtypes or
-                tokenizers than the first; a range beyond a corpus; nothing to read.
-            InputError, RetryableError: from `open_shards`.
+            ValueError: Weights do not sum to 1 or name other corpora, corpora differ in row length, dtype or tokenizer,
+                a range exceeds its corpus, or nothing is to be read.
+            InputError: A folder has no sealed token shards, or a file is damaged.
+            RetryableError: A folder has another set than expected, or was replaced while it was opened.
         """
         self._arguments = weights, seed, rows, ranges
         self.names = sorted(folders)
         self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}
         check_compatible(self.shards)
-        of_all = {name: range(len(shards)) for name, shards in self.shards.items()}
-        self.ranges = dict(ranges or of_all)
-        for what, named in (("weights", weights), ("ranges", ranges)):
-            if named is not None and sorted(named) != self.names:
-                raise ValueError(f"the corpora are {self.names}, and {what} are of {sorted(named)}")
-        for name, own in self.ranges.items():
-            if not own or own[0] < 0 or own[-1] >= len(of_all[name]) or own.step != 1:
-                raise ValueError(f"{name} has rows 0 to {len(of_all[name]) - 1}: {own} is no range of them")
+        all_rows = {name: range(len(shards)) for name, shards in self.shards.items()}
+        self.ranges = dict(ranges or all_rows)
+        for argument, mapping in (("weights", weights), ("ranges", ranges)):
+            if mapping is not None and sorted(mapping) != self.names:
+                raise ValueError(f"{argument} must name the corpora {self.names}, got {sorted(mapping)}")
+        for name, rows_to_read in self.ranges.items():
+            last = len(all_rows[name]) - 1
+            if not rows_to_read or rows_to_read[0] < 0 or rows_to_read[-1] > last or rows_to_read.step != 1:
+                raise ValueError(f"range of {name} must be within its rows 0 to {last}, got {rows_to_read}")
         total = sum(map(len, self.ranges.values()))
-        sizes = {name: Fraction(len(of), total) for name, of in self.ranges.items()}
-        self._shares = sizes if weights is None else weight_fractions(weights)
+        shares = {name: Fraction(len(rows_to_read), total) for name, rows_to_read in self.ranges.items()}
+        self._shares = shares if weights is None else weight_fractions(weights)
         first = self.shards[self.names[0]]
         self.seq_len, self.dtype, self.eos = first.seq_len, first.dtype, first.eos
 
@@ -109,7 +113,7 @@ class MixtureReader:
 
     @property
     def digest(self) -> str:
-        """The sha256 of all that the rows and their order depend on."""
+        """sha256 of everything that the rows and their order depend on."""
         _, seed, rows, _ = self._arguments
         digests = {name: shards.digest for name, shards in self.shards.items()}
         shares = [(name, str(self._shares[name]), self.ranges[name]) for name in self.names]
@@ -117,15 +121,16 @@ class MixtureReader:
 
     @cached_property
     def order(self) -> MixtureOrder:
+        """Order of the rows; it depends only on names, weights, numbers of rows and seed."""
         _, seed, rows, _ = self._arguments
         return mixture_order(self.ranges, self._shares, seed, rows)
 
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, place: int) -> MixtureRow:
-        place = range(len(self))[place]
-        name, row = self.names[self.order.corpora[place]], int(self.order.rows[place])
+    def __getitem__(self, position: int) -> MixtureRow:
+        position = range(len(self))[position]
+        name, row = self.names[self.order.corpora[position]], int(self.order.rows[position])
         return MixtureRow(self.shards[name][row], name, row)
 
     def batches(
@@ -137,46 +142,48 @@ class MixtureReader:
         drop_last: bool = False,
         padding: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """Read the batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype.
+        """Read the batches of one rank from a step on, shape (batch, seq_len).
 
-        Their rows, and those left over or repeated, are as in `rank_places`; rank 0 logs how many are left over.
-
-        Rows are read ahead in groups of 4 MiB, each in the order of the files: a batch is a view of its group.
+        `rank_places` describes the arguments, and which rows are dropped or repeated; rank 0 logs their number. Rows
+        are read ahead in groups of 4 MiB, each in file order; a batch is a view of its group.
 
         Raises:
-            ValueError: from `rank_places`.
+            ValueError: An argument is out of range, see `rank_places`.
         """
-        places = rank_places(len(self), batch, rank, ranks, step, drop_last, padding)
+        positions = rank_places(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
-            log_remainder("the order", len(self), places.stop, ranks)
-        return self._read(places, batch)
+            log_remainder("the order", len(self), positions.stop, ranks)
+        return self._read_batches(positions, batch)
 
-    def _read(self, places: range, batch: int) -> Iterator[NDArray[Any]]:
+    def _read_batches(self, positions: range, batch: int) -> Iterator[NDArray[Any]]:
         group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize)) * batch
-        for start in range(0, len(places), group):
-            [tokens] = self.read(np.array(places[start : start + group]) % len(self))
+        for start in range(0, len(positions), group):
+            [tokens] = self.read(np.array(positions[start : start + group]) % len(self))
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Read the rows at some places, shape (places, seq_len), copied in the order in which they lie in the files."""
-        keys = (self.order.corpora[places].astype(np.int64) << _CORPUS) + self.order.rows[places]
-        to = np.argsort(keys)
-        keys = keys[to]
+        """Read the rows at some positions of the order, shape (positions, seq_len)."""
+        # Copy in file order: sort by key, then copy the runs of rows that are in one file.
+        keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
+        destinations = np.argsort(keys)
+        keys = keys[destinations]
         files = np.searchsorted(self._first_keys, keys, "right") - 1
         bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]
         tokens = np.empty((len(places), self.seq_len), self.dtype)
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
-            tokens[to[start:stop]] = shards.mapped(number)[keys[start:stop] - self._first_keys[files[start]]]
+            rows_in_file = keys[start:stop] - self._first_keys[files[start]]
+            tokens[destinations[start:stop]] = shards.mapped(number)[rows_in_file]
         return (tokens,)
 
     @cached_property
     def _files(self) -> list[tuple[TokenShards, int]]:
-        """All files of all corpora, in order."""
+        """Shards and file number of every file, in corpus order."""
         return [(shards, number) for shards in self.shards.values() for number in range(len(shards.files))]
 
     @cached_property
     def _first_keys(self) -> NDArray[np.int64]:
-        """Of each file its first row, and above it the corpus."""
-        firsts = [(number << _CORPUS) + one.first_rows[:-1] for number, one in enumerate(self.shards.values())]
-        return np.concatenate(firsts)
+        """Key of the first row of each file."""
+        return np.concatenate(
+            [(number << _ROW_BITS) + shards.first_rows[:-1] for number, shards in enumerate(self.shards.values())]
+        )

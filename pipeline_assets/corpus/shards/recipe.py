@@ -26,12 +26,12 @@ Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
 
 
 class ShardsRecipe(RecipeSection):
-    """Token shards.
+    """Format of token shards.
 
     Attributes:
-        seq_len: tokens in a row.
-        rows_per_shard: of each file but the last.
-        dtype: of ids; None takes uint16 where it holds every id of the vocabulary, else int32.
+        seq_len: Tokens per row.
+        rows_per_shard: Rows per file, except the last.
+        dtype: Dtype of ids; None for uint16 if every id of the vocabulary fits, else int32.
     """
 
     seq_len: SeqLen = 2048
@@ -39,16 +39,26 @@ class ShardsRecipe(RecipeSection):
     dtype: Dtype | None = None
 
     def dtype_for(self, vocabulary_size: int) -> Dtype:
-        """Raises UsageError where uint16 is asked for, and doesn't hold every id."""
+        """Return the dtype of ids for a vocabulary.
+
+        Raises:
+            UsageError: uint16 is configured, and the vocabulary is too large for it.
+        """
         fits = vocabulary_size <= _UINT16_IDS
         if self.dtype == "uint16" and not fits:
-            what = f"uint16 holds ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
-            raise UsageError(what, RecipeKey("shards.dtype"), "leave it out, or ask for int32")
+            what = f"uint16 allows only ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
+            raise UsageError(what, RecipeKey("shards.dtype"), "remove it, or set int32")
         return self.dtype or ("uint16" if fits else "int32")
 
 
 class SegmentSection(RecipeSection):
-    """A segment: `tokens`, rounded down to whole rows, of which each corpus gives its weight."""
+    """Segment of a continual training.
+
+    Attributes:
+        name: Name of the segment.
+        tokens: Number of tokens, rounded down to whole rows.
+        weights: Share of each corpus in these tokens.
+    """
 
     name: Name
     tokens: int = pydantic.Field(ge=1)
@@ -56,63 +66,73 @@ class SegmentSection(RecipeSection):
 
 
 class SegmentsRecipe(RecipeSection):
-    """Segments, in the order in which they are trained on."""
+    """Segments in training order."""
 
     segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
 
     @pydantic.field_validator("segments")
     @classmethod
-    def _have_names_of_their_own(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
-        reject_duplicate_keys([one.name for one in segments], "there are two segments", "give each its own name")
+    def _check_names(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
+        reject_duplicate_keys(
+            [segment.name for segment in segments], "there are two segments", "give each its own name"
+        )
         return segments
 
     def corpora(self) -> list[str]:
-        """Names of the corpora that segments take rows of, each once, as they come."""
+        """List the corpora that segments use, in order of first use."""
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
 
 
 class TrainedTokenizer(TrainRecipe):
-    """A tokenizer that is trained on sources of the recipe."""
+    """Tokenizer that is trained on sources of the recipe."""
 
     kind: Literal["trained"]
 
 
 class ExternalTokenizer(FileTokenizerRecipe):
-    """A tokenizer that is there already.
+    """Tokenizer in an existing file.
 
     Attributes:
-        path: of its file, absolute or below the data root; changes no byte, since `sha256` pins what is in it.
+        kind: `file`.
+        path: Path of the file, absolute or relative to the data root. It changes no byte, because `sha256` pins the
+            content.
     """
 
     kind: Literal["file"]
     path: str
 
     def file(self) -> FileTokenizerRecipe:
-        """What bytes depend on."""
+        """Return the part of the section that changes bytes."""
         return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
 
 
 class ShardsSection(ShardsRecipe):
-    """Token shards of sources.
+    """Recipe section of token shards.
 
     Attributes:
-        sources: whose, with the share of each in what is trained on; no shard depends on these shares.
-        max_unknown_fraction: largest share of a source that its tokenizer may lose; changes no byte.
+        sources: Sources to shard, and the share of each in the training mixture; no shard depends on these shares.
+        max_unknown_fraction: Largest share of a source that its tokenizer may lose; changes no byte.
     """
 
     sources: Weights
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
-        """What the shards of one corpus depend on."""
+        """Return the values that the shards of one corpus depend on."""
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 
-_OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose documents say theirs, or whose readers do
+_OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds with a licence in each document or in the reader
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield sources without a licence. An explicit `unknown` is enough for a source that trains nothing."""
+    """Yield an error for each source without a licence.
+
+    An explicit `unknown` suffices for a source that trains nothing.
+
+    Args:
+        values: Content of the recipe file.
+    """
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):
         columns, tag = section_at(section, "columns"), section.get("license_tag")
@@ -120,5 +140,5 @@ def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
         has_licence = columns.get("license") or section.get("license_files") or section.get("kind") in _OWN_LICENCES
         if is_unknown and not has_licence:
             fix = "set `license_tag` to it, or `columns.license` to the column that contains it"
-            what = f"nothing says the licence of {section.get('source')}"
+            what = f"no licence is set for {section.get('source')}"
             yield RecipeError(("sources", position, "license_tag"), what, fix)

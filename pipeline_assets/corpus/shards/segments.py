@@ -1,4 +1,4 @@
-"""Segments of a continual training: token shards of several corpora cut in order, each segment with its own mixture."""
+"""Segments of a continual training: rows of several corpora, cut in order."""
 
 import json
 import logging
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,7 +28,7 @@ _WHERE = RecipeKey("segments")
 
 
 class FileRows(msgspec.Struct, frozen=True):
-    """The rows from the first to before the second of a shard, and the sha256 of all of it."""
+    """Half-open range of rows in a shard file, and the sha256 of the whole file."""
 
     file: str
     rows: tuple[int, int]
@@ -37,19 +36,22 @@ class FileRows(msgspec.Struct, frozen=True):
 
 
 class CorpusRows(msgspec.Struct, frozen=True):
-    """The rows from the first to before the second of a corpus, and where they lie."""
+    """Half-open range of rows of a corpus, and the files that contain them."""
 
     rows: tuple[int, int]
     files: tuple[FileRows, ...]
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A segment as segments.json has it.
+    """Segment in segments.json.
 
     Attributes:
-        start, stop: its tokens in the whole training, `stop` excluded.
-        requested_tokens: before they were rounded down.
-        sha256: of `corpora`, as canonical JSON.
+        name: Name of the segment.
+        start: First token in the whole training.
+        stop: End of its tokens in the whole training, exclusive.
+        requested_tokens: Tokens before they were rounded down to whole rows.
+        corpora: Rows by corpus.
+        sha256: sha256 of `corpora` as canonical JSON.
     """
 
     name: str
@@ -61,84 +63,95 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
+        """Number of tokens."""
         return self.stop - self.start
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """segments.json: digests of the corpora, and the segments in order."""
+class _SegmentsFile(msgspec.Struct, frozen=True):
+    """Content of segments.json: digests of the corpora, and segments in order."""
 
     seq_len: int
     corpora: dict[str, str]
     segments: tuple[Segment, ...]
 
 
-_FILE: MetadataFile[_Written] = MetadataFile("plan of segments", 256 << 20, REBUILD, _Written)
+_FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
 
 
-def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
-    """`segments.json`. Each segment takes of each corpus the next rows that no segment before it has: its exact share,
-    by largest remainders.
+def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
+    """Cut corpora into segments, and write `segments.json`.
+
+    Each segment gets the next unused rows of each corpus, its exact share by largest remainders.
+
+    Args:
+        staging: Staging directory of the build.
+        corpora: Token shards by corpus.
+        recipe: Segments in training order.
 
     Raises:
-        UsageError: a segment of less than a row, or of a corpus that isn't there; a corpus that runs out, with how much
-            of it is left; corpora that can't be read together.
-        InputError: a corpus is no token shards.
+        UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
+            corpora cannot be read together.
+        InputError: A corpus has no token shards.
     """
     opened = {name: open_shards(corpus.folder, corpus.manifest.digest) for name, corpus in sorted(corpora.items())}
     try:
         check_compatible(opened)
     except ValueError as error:
-        raise UsageError(str(error), _WHERE, "give corpora that were sharded alike") from None
+        raise UsageError(str(error), _WHERE, "give corpora with equal row lengths, dtypes and tokenizers") from None
     seq_len = next(iter(opened.values())).seq_len
-    sha256 = {name: {file.path: file.sha256 for file in one.manifest.storage} for name, one in corpora.items()}
-    taken, segments, stop = dict.fromkeys(opened, 0), list[Segment](), 0
+    sha256 = {name: {file.path: file.sha256 for file in corpus.manifest.storage} for name, corpus in corpora.items()}
+    used, segments, stop = dict.fromkeys(opened, 0), list[Segment](), 0
     for section in recipe.segments:
         start, rows = stop, section.tokens // seq_len
         if not rows:
-            what = f"segment {section.name} has {section.tokens:,} tokens, and a row has {seq_len:,}"
-            raise UsageError(what, _WHERE, "ask for a row at least")
+            what = f"segment {section.name} has {section.tokens:,} tokens, fewer than a row of {seq_len:,}"
+            raise UsageError(what, _WHERE, "request at least one row")
         if rows * seq_len < section.tokens:
             logger.info("segment %s: %d tokens, %d in whole rows", section.name, section.tokens, rows * seq_len)
-        held = {}
-        for name, (first, last) in _next_rows(section, rows, opened, taken).items():
-            files = [FileRows(file, own, sha256[name][file]) for file, own in _files(opened[name], first, last)]
-            held[name] = CorpusRows((first, last), tuple(files))
+        by_corpus = {}
+        for name, (first, last) in _next_rows(section, rows, opened, used).items():
+            files = [FileRows(file, own, sha256[name][file]) for file, own in _file_ranges(opened[name], first, last)]
+            by_corpus[name] = CorpusRows((first, last), tuple(files))
         stop += rows * seq_len
-        digest = canonical_sha256(msgspec.to_builtins(held))
-        segments.append(Segment(section.name, start, stop, section.tokens, held, digest))
-    written = _Written(seq_len, {name: shards.digest for name, shards in opened.items()}, tuple(segments))
-    data = json.dumps(msgspec.to_builtins(written), sort_keys=True, indent=1).encode() + b"\n"
-    left = {name: (len(opened[name]) - rows) * seq_len for name, rows in taken.items()}
+        digest = canonical_sha256(msgspec.to_builtins(by_corpus))
+        segments.append(Segment(section.name, start, stop, section.tokens, by_corpus, digest))
+    content = _SegmentsFile(seq_len, {name: shards.digest for name, shards in opened.items()}, tuple(segments))
+    data = json.dumps(msgspec.to_builtins(content), sort_keys=True, indent=1).encode() + b"\n"
+    unused = {name: (len(opened[name]) - rows) * seq_len for name, rows in used.items()}
+    rounded = {segment.name: segment.requested_tokens - segment.tokens for segment in segments}
     return BuildResult(
-        files=[replace(building.write(SEGMENTS_JSON, data), rows=len(segments))],
-        counts={"segments": len(segments), "tokens": stop, "unused_tokens": left},
-        decisions={"rounded_down_tokens": {one.name: one.requested_tokens - one.tokens for one in segments}},
+        files=[replace(staging.write(SEGMENTS_JSON, data), rows=len(segments))],
+        counts={"segments": len(segments), "tokens": stop, "unused_tokens": unused},
+        decisions={"rounded_down_tokens": rounded},
     )
 
 
 def _next_rows(
-    section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], taken: dict[str, int]
+    section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """The rows that a segment takes of each corpus, of which it takes some; they are `taken` then."""
+    """Return the row range of each corpus for a segment, and add it to `used`."""
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:
-            what = f"segment {section.name} weighs {name}, and there is no such corpus"
-            raise UsageError(what, _WHERE, f"there are {', '.join(corpora)}")
+            what = f"segment {section.name} names the unknown corpus {name}"
+            raise UsageError(what, _WHERE, f"known corpora: {', '.join(corpora)}")
     ranges = {}
     for name, share in zip(names, largest_remainders([Fraction(section.weights[n]) for n in names], rows), strict=True):
-        seq_len, left = corpora[name].seq_len, len(corpora[name]) - taken[name]
-        if share > left:
-            what = f"segment {section.name} takes {share * seq_len:,} tokens of {name}, and {left * seq_len:,} are left"
-            raise UsageError(what, _WHERE, f"ask for fewer tokens, or give {name} less weight")
+        seq_len, unused = corpora[name].seq_len, len(corpora[name]) - used[name]
+        if share > unused:
+            what = (
+                f"segment {section.name} needs {share * seq_len:,} tokens of {name}, "
+                f"and only {unused * seq_len:,} are unused"
+            )
+            raise UsageError(what, _WHERE, f"request fewer tokens, or give {name} less weight")
         if share:
-            ranges[name] = taken[name], taken[name] + share
-            taken[name] += share
+            ranges[name] = used[name], used[name] + share
+            used[name] += share
     return ranges
 
 
-def _files(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The files that rows of a corpus lie in, each with the range of its own rows."""
+def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the files with the rows [start, stop), and the row range in each."""
     firsts = shards.first_rows
     low, high = int(np.searchsorted(firsts, start, "right")) - 1, int(np.searchsorted(firsts, stop))
     for number in range(low, high):
@@ -148,11 +161,13 @@ def _files(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[str, tu
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments, open, in the order in which they are trained on.
+    """Open segments, in training order.
 
     Attributes:
-        folders: of the corpora.
-        digests: of the corpora.
+        seq_len: Tokens per row.
+        segments: The segments.
+        folders: Folders of the token shards by corpus.
+        digests: Digests of the token shards by corpus.
     """
 
     seq_len: int
@@ -164,34 +179,39 @@ class Segments:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
-        """The rows of a segment, each once, mixed by its weights: training goes on at a step of a segment by
-        `reader(name, seed).batches(…, step=step)`.
+        """Return a reader of a segment's rows, each once, mixed by its weights.
+
+        Training resumes at a step of a segment with `reader(name, seed).batches(…, step=step)`.
 
         Raises:
-            KeyError: there is no such segment. InputError, RetryableError: a corpus isn't what it was cut of.
+            KeyError: The segment is unknown.
+            InputError: The token shards of a corpus are missing or damaged.
+            RetryableError: The token shards of a corpus were replaced.
         """
-        found: dict[str, Any] = {one.name: one.corpora for one in self.segments}
-        ranges = {corpus: range(*held.rows) for corpus, held in found[name].items()}
+        by_name = {segment.name: segment.corpora for segment in self.segments}
+        ranges = {corpus: range(*part.rows) for corpus, part in by_name[name].items()}
         folders = {corpus: self.folders[corpus] for corpus in ranges}
         return MixtureReader(folders, None, seed, ranges=ranges, digests=self.digests)
 
 
 def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> Segments:
-    """The segments that are sealed in a folder.
+    """Open the sealed segments in a folder.
 
     Args:
-        corpora: folders of the token shards; None to look for them, by their digests, below the folder's data root.
+        folder: Folder of the segments.
+        corpora: Folders of the token shards; None to find them by digest below the folder's data root.
+
     Raises:
-        InputError: nothing of the kind is sealed there, it was edited, or a corpus is gone.
+        InputError: The folder has no sealed segments, they were edited, or the token shards of a corpus are missing.
     """
     artifact = open_artifact(Path(folder))
     path = artifact.path(SEGMENTS_JSON)
-    written = _FILE.read(path)
-    for one in written.segments:
-        if canonical_sha256(msgspec.to_builtins(one.corpora)) != one.sha256:
-            raise InputError(f"segment {one.name} has another digest than its rows", path, REBUILD)
+    content = _FILE.read(path)
+    for segment in content.segments:
+        if canonical_sha256(msgspec.to_builtins(segment.corpora)) != segment.sha256:
+            raise InputError(f"digest of segment {segment.name} does not match its rows", path, REBUILD)
     if corpora is None:
-        place = artifact.folder.absolute()
-        lineage = Lineage(find_data_root(place) or place.parent)
-        corpora = {name: lineage.locate(digest).folder for name, digest in written.corpora.items()}
-    return Segments(written.seq_len, written.segments, corpora, written.corpora)
+        absolute = artifact.folder.absolute()
+        lineage = Lineage(find_data_root(absolute) or absolute.parent)
+        corpora = {name: lineage.locate(digest).folder for name, digest in content.corpora.items()}
+    return Segments(content.seq_len, content.segments, corpora, content.corpora)

@@ -1,10 +1,8 @@
-"""Document shards → token shards: the corpus' tokens as one stream, cut into rows, and which document each is from.
+"""Document shards → token shards: one stream of tokens, cut into rows.
 
-Documents come in the order of the corpus, each closed by the tokenizer's end of document; whoever reads the rows
-shuffles them. First every Document shard is encoded to a run of tokens, then each token shard is written out of the
-runs that it lies in, a block at a time. What is left of the stream behind the last whole row is left out.
-
-The recipes: how a corpus becomes token shards, and how shards are cut into segments of a continual training.
+Documents are in corpus order, each followed by the tokenizer's end of document; readers of the rows shuffle them. First
+every Document shard is encoded to a run of tokens, then each token shard is copied from the runs that it spans, a block
+at a time. The remainder of the stream after the last whole row is dropped.
 """
 
 import itertools
@@ -50,36 +48,43 @@ SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLU
 
 
 def shard_corpus(
-    building: StagingDir,
+    staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: ShardsRecipe,
     tokenizer: TokenizerFile,
     settings: RunSettings,
 ) -> BuildResult:
-    """`shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
+    """Encode a corpus into token shards.
 
-    A line of documents.parquet is a document of which the rows hold something, in their order: which line of which
-    Document shard it is, `start`, its first token in the stream, which is row `start // seq_len`, and its `tokens` with
-    its end. Rows hold less than that of the last one, where it is cut. A document wholly behind the last row is dropped
-    as `in_remainder`.
+    Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
+
+    A line of documents.parquet is a document with tokens in the rows, in stream order: its line in a Document shard,
+    `start` (its first token in the stream, so its first row is `start // seq_len`), and `tokens`, its end included. The
+    rows may contain only a part of the last document. A document entirely after the last row is dropped as
+    `in_remainder`.
 
     Counts: `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0), `remainder_tokens`, `text_bytes`
-    of all that was encoded, `license_tokens` in rows. If the fast tokenizer ever disagrees with its oracle, everything
-    is encoded again by the oracle.
+    of the encoded text, `license_tokens` in rows. If the fast tokenizer ever disagrees with its oracle, everything is
+    encoded again by the oracle.
 
     Args:
-        shards: in the order of the corpus.
+        staging: Staging directory of the build.
+        shards: Document shards in corpus order.
+        recipe: Format of the token shards.
+        tokenizer: Tokenizer recipe and file.
+        settings: Run settings.
+
     Raises:
-        UsageError: uint16 doesn't hold the vocabulary, said before a text is encoded; too little text for one row; a
-            tokenizer that lacks something.
-        InputError: a damaged shard, a tokenizer file that is none, or one that gives an id beyond its vocabulary.
+        UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
+            one row, or the tokenizer lacks a token.
+        InputError: A shard or the tokenizer file is damaged, or the tokenizer returns an id beyond its vocabulary.
     """
     dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
-    return with_oracle_fallback(tokenizer, lambda by: _shard(building, shards, recipe, by, dtype, settings))
+    return with_oracle_fallback(tokenizer, lambda by: _shard(staging, shards, recipe, by, dtype, settings))
 
 
 def _shard(
-    building: StagingDir,
+    staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: ShardsRecipe,
     tokenizer: TokenizerFile,
@@ -87,23 +92,23 @@ def _shard(
     settings: RunSettings,
 ) -> BuildResult:
     library = load_tokenizer(tokenizer)
-    corpus = encoded_corpus(shards, tokenizer, building, settings)
+    corpus = encoded_corpus(shards, tokenizer, staging, settings)
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
-        what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
-        raise UsageError(what, RecipeKey("shards.seq_len"), "give more text, or ask for shorter rows")
-    tasks = [Task.for_kernel(write_shard, one, tokenizer, dtype) for one in token_shards(corpus, rows, recipe)]
-    written = list(corpus.run("shards", tasks, building))
+        what = f"must be at most {remainder:,}, the number of tokens, got {recipe.seq_len:,}"
+        raise UsageError(what, RecipeKey("shards.seq_len"), "give more text, or set shorter rows")
+    tasks = [Task.for_kernel(write_shard, shard, tokenizer, dtype) for shard in token_shards(corpus, rows, recipe)]
+    written = list(corpus.run("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),
-        write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
-        corpus.gather_rejects(building, settings.zstd_level),
+        write_table(staging.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
+        corpus.gather_rejects(staging, settings.zstd_level),
     ]
     ledger = Ledger.from_counts(read)
-    left_out = ledger.out - documents.documents
-    dropped = {IN_REMAINDER: left_out} if left_out else {}
+    in_remainder = ledger.out - documents.documents
+    dropped = {IN_REMAINDER: in_remainder} if in_remainder else {}
     file = {} if tokenizer.file is None else {TOKENIZER_FILE: str(tokenizer.file)}
     return BuildResult(
         files=files,
@@ -140,7 +145,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenShard:
-    """A token shard that is to be written: `shape` is (rows, seq_len), its pieces follow one another."""
+    """Plan of a token shard: `shape` is (rows, seq_len), pieces are consecutive."""
 
     name: str
     shape: tuple[int, int]
@@ -153,12 +158,14 @@ class TokenShard:
 
 
 def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShard]:
-    """All shards of so many rows, planned from the lengths of runs alone."""
+    """Plan all token shards from the lengths of runs alone."""
+    # Position of each run's first token in the stream, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
     for number, first in enumerate(range(0, rows, recipe.rows_per_shard)):
         stop = min(first + recipe.rows_per_shard, rows)
         begin, end = first * recipe.seq_len, stop * recipe.seq_len
+        # Runs low to high - 1 overlap the tokens [begin, end); bounds cut that range at each run's start.
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
@@ -170,10 +177,10 @@ def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list
 def write_shard(
     shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: StagingView
 ) -> Receipt:
-    """The file of a token shard; no more than a block of it is in memory.
+    """Write the file of a token shard; only a block of it is in memory.
 
     Raises:
-        InputError: an id beyond the vocabulary.
+        InputError: The tokenizer returned an id beyond its vocabulary.
     """
     vocabulary_size = load_tokenizer(tokenizer).vocabulary_size
     stored = np.dtype(dtype).newbyteorder("<")
@@ -182,7 +189,7 @@ def write_shard(
         for ids in _blocks(shard.pieces):
             wrong = (ids < 0) | (ids >= vocabulary_size)
             if wrong.any():
-                what = f"it gives the id {ids[wrong.argmax()]:,}, and its vocabulary has {vocabulary_size:,}"
+                what = f"tokenizer returned id {ids[wrong.argmax()]:,}, but its vocabulary has {vocabulary_size:,}"
                 raise InputError(what, tokenizer.path, "give a tokenizer whose ids are all in its vocabulary")
             file.write(ids.astype(stored).data)
     return Receipt([OutputFile.plain(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]})
@@ -200,12 +207,14 @@ def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
 
 @dataclass
 class ShardedDocuments:
-    """The lines of documents.parquet, counted as they are taken.
+    """Lines of documents.parquet; counts grow while `tables` is consumed.
 
     Attributes:
-        tokens: in rows.
-        cut: documents of which the rows hold a part only.
-        license_tokens: in rows, by licence.
+        encoded: Encoded Document shards in corpus order.
+        tokens: Tokens in all rows.
+        documents: Documents with tokens in the rows.
+        cut: Documents with only a part of their tokens in the rows.
+        license_tokens: Tokens in rows by licence.
     """
 
     encoded: Sequence[EncodedShard]
@@ -215,7 +224,7 @@ class ShardedDocuments:
     license_tokens: Counter[str] = field(default_factory=Counter)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Of each Document shard one, in order."""
+        """Yield a table for each Document shard, in order."""
         first = 0
         for shard in self.encoded:
             table = shard.table

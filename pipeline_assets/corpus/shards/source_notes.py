@@ -1,4 +1,9 @@
-"""Notes on a source: README, dataset card and licences."""
+"""Notes that are stored with the rows of a source.
+
+README.md        source, commit, amount and date of retrieval; a label, because it contains a date
+DATASET_CARD.md  the dataset's card at the commit; only for hub datasets
+LICENSES.md      documents and bytes of text under each licence, and the terms of each
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,34 +29,38 @@ _NO_CARD = "The dataset has no card at this commit.\n"
 
 
 def add_source_notes(
-    building: StagingDir,
+    staging: StagingDir,
     content: BuildResult,
     source: HubSource | FileSource,
     raw: Manifest,
     licences: LicenceTable,
     hub: HubFiles | None,
 ) -> BuildResult:
-    """The rows of a source, with the files that the module names; `licences`, by tag, is one more of their counts.
+    """Add notes to the rows of a source, and `licences` (by tag) to their counts.
 
     Args:
-        content: what was made of the source, in the building folder.
-        raw: lists the source's files.
-        hub: None of files of this machine.
+        staging: Staging directory of the build.
+        content: Rows of the source, in the staging directory.
+        source: Recipe section of the source.
+        raw: Manifest that lists the source's files.
+        licences: Table of licences.
+        hub: Hub of the source; None for local files.
+
     Raises:
-        InputError: from the hub.
+        InputError: The hub cannot be read.
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
         if file.path.startswith(f"{SHARDS}/"):
-            for one in read_structs(building.path(file.path), LicensedText):
-                documents[one.license_tag] += 1
-                text_bytes[one.license_tag] += len(one.text.encode())
+            for document in read_structs(staging.path(file.path), LicensedText):
+                documents[document.license_tag] += 1
+                text_bytes[document.license_tag] += len(document.text.encode())
     counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
-    files = [building.write(LICENSES, _licences(source.source, counted, licences).encode())]
+    files = [staging.write(LICENSES, _licences(source.source, counted, licences).encode())]
     if isinstance(source, HubSource) and hub is not None:
         card = read_card(hub, source.dataset, source.revision) or _NO_CARD
-        files.append(building.write(CARD_COPY, card.encode()))
-    readme = building.write(README, _readme(source, raw, content, counted, licences).encode())
+        files.append(staging.write(CARD_COPY, card.encode()))
+    readme = staging.write(README, _readme(source, raw, content, counted, licences).encode())
     return replace(
         content,
         files=[*content.files, *files],
@@ -70,7 +79,7 @@ def _readme(
     ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
     if isinstance(source, HubSource):
         facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
-    facts += [(name, said) for name in _SOURCE_KEYS if (said := _format_value(source.content().get(name)))]
+    facts += [(name, text) for name in _SOURCE_KEYS if (text := _format_value(source.content().get(name)))]
     files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
         f"# {plain(source.source)}",
@@ -81,16 +90,16 @@ def _readme(
         "",
         *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),
         "",
-        "Written from the manifest beside it, which lists every file by its hash.",
+        "Written from `manifest.json`, which lists every file by its hash.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _format_value(value: Any) -> str:
-    """A value of a recipe in words, without what it leaves unsaid; empty where it says nothing."""
+    """Format a value of a recipe as text, without empty parts; empty for no value."""
     match value:
         case dict():
-            return ", ".join(f"{name}: {said}" for name, one in value.items() if (said := _format_value(one)))
+            return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
         case list():
             return ", ".join(map(_format_value, value))
         case int():
@@ -99,7 +108,7 @@ def _format_value(value: Any) -> str:
 
 
 def _address(source: HubSource) -> str:
-    from huggingface_hub import constants  # the hub's client is loaded where a hub is read alone
+    from huggingface_hub import constants  # load the hub's client only if needed
 
     return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
 
@@ -108,9 +117,9 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
     head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
     rows = list[list[str | int]]()
     for tag, counts in counted.items():
-        one = licences[tag] if tag in licences else licences["unknown"]
-        name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"
-        answers = [ANSWERS[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
+        licence = licences[tag] if tag in licences else licences["unknown"]
+        name = plain(licence.name) if licence.url is None else f"[{plain(licence.name)}]({licence.url})"
+        answers = [ANSWERS[answer] for answer in (licence.redistributable, licence.attribution, licence.share_alike)]
         rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
     lines = [
         f"# Licences of {plain(source)}",
@@ -123,7 +132,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
 
 
 def redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """Whether all text of these licences may be passed on, in a sentence."""
+    """State in a sentence whether all text under these licences may be redistributed."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:
         return "All of it may be passed on."

@@ -136,7 +136,7 @@ def test_rows_that_are_left_over_are_logged_once(packed: PackedSet, caplog: pyte
 
     [left_over] = set(range(21)) - set(dealt)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert caplog.messages[0].startswith("epoch 0: the last 1 of 21 rows are left out over 4 ranks; padding=True")
+    assert caplog.messages[0].startswith("epoch 0: 4 ranks do not read the last 1 of 21 rows; padding=True")
     assert caplog.messages[1] == f"epoch 0: rows left out: {left_over}"
 
 
@@ -159,10 +159,10 @@ def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"ranks": 22}, "there are 21 rows, and 22 ranks take 22 at least: give fewer ranks"),
+        ({"ranks": 22}, "22 ranks need at least 22 rows, got 21: give fewer ranks"),
         (
             {"ranks": 2, "batch": 11, "drop_last": True},
-            "there are 21 rows, and 2 ranks take 22 at least: give fewer ranks, or a smaller batch",
+            "2 ranks need at least 22 rows, got 21: give fewer ranks, or a smaller batch",
         ),
         ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
@@ -217,5 +217,5 @@ def test_torch_views_the_file_as_it_lies(packed: PackedSet) -> None:
     "wrong", [{"rank": 1}, {"rank": -1}, {"rank": 5, "ranks": 2}, {"ranks": 0}, {"step": -1}, {"batch": 0}]
 )
 def test_a_rank_step_or_batch_that_would_lose_rows_is_refused(wrong: dict[str, int], packed: PackedSet) -> None:
-    with pytest.raises(ValueError, match=r"rank is|batch is"):
+    with pytest.raises(ValueError, match=r"rank must be|batch must be"):
         batching.loader(packed.folder, **{"batch": 4, "seed": 1} | wrong)

@@ -19,7 +19,6 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.sample import (
-    MANIFEST_META,
     Sample,
     SampleRecipe,
     SplitShares,
@@ -132,7 +131,7 @@ def test_a_file_of_which_nothing_can_be_read_is_told_why(tmp_path: Path) -> None
     (tmp_path / "a.jsonl").write_text("{broken\n" * 3)
 
     told = refusal(lambda: sample([TranslationFile("a.jsonl", lambda: tmp_path / "a.jsonl")], tmp_path / "s"))
-    assert told.startswith("a.jsonl: none of its first rows can be read; the first: not_json")
+    assert told.startswith("a.jsonl: none of the first rows can be read; the first: not_json")
 
 
 def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
@@ -206,20 +205,20 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         ({"k": 0}, "materialize: `k` must be >= 1, got 0; correct the value"),
         (
             {"k": 301},
-            "k: it is 301, and 300 rows have 300 pairs to draw from (none left out); "
-            "ask for fewer, loosen the filters, or give more files",
+            "k: must be at most 300, the pairs among 300 rows (none dropped), got 301; "
+            "request fewer, loosen the filters, or give more files",
         ),
         (
             {"weight": "chars"},
-            "materialize: `weight` is given for `es_weighted`, and for no other algorithm; correct the recipe",
+            "materialize: `es_weighted` needs `weight`, and other algorithms do not allow it; correct the recipe",
         ),
         (
             {"algorithm": "l"},
-            "materialize: `algorithm` is 'l': l is no longer drawn; write classic; correct the value",
+            "materialize: `algorithm` is 'l': l is no longer supported; write classic; correct the value",
         ),
         (
             {"duplicates": "stream"},
-            "materialize: `duplicates` is 'stream': stream is no longer drawn; write within; correct the value",
+            "materialize: `duplicates` is 'stream': stream is no longer supported; write within; correct the value",
         ),
     ],
 )
@@ -233,11 +232,11 @@ def test_a_recipe_that_asks_too_much_is_told_so(
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: Path) -> None:
-    fix = "name what is there, or another set or file"
+    fix = "name one of these, or give another set or file"
     write = translation_parquet if suffix == "parquet" else translation_lines
     german = write(tmp_path / f"de.{suffix}", [{"de": "Hallo", "en": "Hello"}])
     assert refusal(lambda: sample([german], tmp_path / "s")) == (
-        f"de.{suffix}: its translations have no fr; there is de, en; {fix}"
+        f"de.{suffix}: language fr not found in its translations (present: de, en); {fix}"
     )
     path = tmp_path / f"text.{suffix}"
     if suffix == "parquet":
@@ -245,7 +244,7 @@ def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: P
     else:
         lines_file(path, [{"text": "a", "id": 1}])
     assert refusal(lambda: sample([TranslationFile(path.name, lambda: path)], tmp_path / "s")) == (
-        f"text.{suffix}: there is no column `translation` of texts by language; there is id, text; {fix}"
+        f"text.{suffix}: column `translation` of texts by language not found (present: id, text); {fix}"
     )
 
 
@@ -257,7 +256,7 @@ def test_a_manifest_that_was_edited_is_not_read(files: list[TranslationFile], tm
     after = hashlib.sha256(manifest.read_bytes()).hexdigest()
 
     assert refusal(lambda: read_sample(manifest)) == (
-        f"{manifest}: it was edited since it was drawn: sha256 is {after}, {MANIFEST_META} says {before}; "
+        f"{manifest}: sample was edited after the draw: sha256 is {after}, expected {before}; "
         "restore it, or draw the sample: `corpusmill parallel sample`"
     )
 

@@ -75,7 +75,7 @@ def test_an_edited_sample_is_refused_and_replaced(request_of: dict[str, object],
     data = manifest.read_bytes()
     manifest.write_bytes(data.replace(b'"train"', b'"val"', 1))
 
-    assert "it was edited since it was drawn" in refusal(lambda: materialize(**request_of))
+    assert "sample was edited after the draw" in refusal(lambda: materialize(**request_of))
     assert materialize(**request_of, replace=True).read_bytes() == data
 
 

@@ -51,7 +51,7 @@ def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Pa
 def test_a_dataset_makes_no_cache(tmp_path: Path) -> None:
     told = refusal(lambda: PairDataset(tmp_path / "none"))
 
-    assert told.startswith(f"{tmp_path / 'none'}: there is no token cache here")
+    assert told.startswith(f"{tmp_path / 'none'}: no token cache found")
     assert told.endswith("run `corpusmill parallel encode`")
     assert not (tmp_path / "none").exists()
 
@@ -254,15 +254,15 @@ def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> Non
 
 @pytest.mark.parametrize("asked", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])
 def test_an_order_that_cannot_be_is_refused(asked: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="give a batch and ranks of 1 or more"):
+    with pytest.raises(ValueError, match="batch and ranks must be >= 1, bucket_steps >= 0"):
         Order(**asked)
 
 
 def test_what_a_loader_cannot_do_is_told_in_words(cache: Path) -> None:
     dataset = PairDataset(cache)
     wrong: dict[str, Callable[[], object]] = {
-        "split is 'validation': give one of train, val, test": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
-        "side is 'foo': give one of src, tgt, pair": lambda: PairDataset(cache, side="foo"),  # type: ignore[arg-type]
+        "split must be one of train, val, test, got 'validation'": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
+        "side must be one of src, tgt, pair, got 'foo'": lambda: PairDataset(cache, side="foo"),  # type: ignore[arg-type]
         "mask is 'foo': give causal or padding": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
         "the state is of None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
         "there is no step 9999 of epoch 0": lambda: load_step(dataset, 9999),

@@ -135,7 +135,7 @@ def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: 
     assert one["attn_mask"].shape == (5, 48, 48)
     assert (one["targets"][:, 0] == IGNORED).all()
     assert refusal(lambda: next(numpy_batches(cache, "train", 5, 3))) == (
-        f"{cache}: its pairs have no fixed length; run `corpusmill parallel encode` with --seq-len"
+        f"{cache}: pairs have no fixed length; run `corpusmill parallel encode` with --seq-len"
     )
 
 
@@ -156,7 +156,7 @@ def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> No
         (tmp_path / name).write_bytes((manifest.parent / name).read_bytes())
     (tmp_path / "manifest.jsonl").write_bytes(manifest.read_bytes().replace(b'"train"', b'"val"', 1))
 
-    assert "it was edited since it was drawn" in refusal(
+    assert "sample was edited after the draw" in refusal(
         lambda: encode(tmp_path / "manifest.jsonl", None, tmp_path / "cache")
     )
     assert not (tmp_path / "cache").exists()
@@ -169,16 +169,14 @@ def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, 
     (other / "src.offsets.npy").write_bytes((other / "tgt.offsets.npy").read_bytes())
     assert (
         refusal(lambda: open_cache(other))
-        == f"{other}: its files don't fit together; remove it, and run its recipe again"
+        == f"{other}: token cache is inconsistent; remove it, and run its recipe again"
     )
     meta = json.loads((cache / "ENCODE.meta.json").read_bytes())
     assert refusal(lambda: open_cache(cache, "0" * 16)) == (
-        f"{cache}: it is of experiment {meta['experiment_id']}, asked for {'0' * 16}; {fix}"
+        f"{cache}: expected experiment {'0' * 16}, got {meta['experiment_id']}; {fix}"
     )
     (tmp_path / "manifest.jsonl").write_bytes(b"")
-    assert "it was encoded of a manifest of sha256" in refusal(
-        lambda: open_cache(cache, manifest=tmp_path / "manifest.jsonl")
-    )
+    assert "but the cache was encoded from" in refusal(lambda: open_cache(cache, manifest=tmp_path / "manifest.jsonl"))
 
 
 @pytest.mark.parametrize("edit", ["change", "remove"])
@@ -192,7 +190,7 @@ def test_a_cache_whose_model_was_edited_is_refused(manifest: Path, cache: Path, 
 
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if edit == "change" else "missing"
     assert refusal(lambda: open_cache(other)) == (
-        f"{model}: sha256 of the model is {sha256}, of the one that encoded the ids {recorded}; "
+        f"{model}: sha256 of the model is {sha256}, but the ids were encoded by {recorded}; "
         "remove it, and run its recipe again"
     )
     assert open_cache(encode(manifest, cache / "spm.model", other)).meta.sha256 == recorded

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.scoring.launcher import Launcher
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import Receipt, StagingView
 
-DIED = "Modal took its machine away (killed by 9)"
+DIED = "Modal preempted the machine (killed by 9)"
 
 
 def made(folder: StagingView, receipts: list[Receipt]) -> list[str]:
@@ -100,7 +100,7 @@ def test_a_call_of_an_earlier_build_is_waited_for_and_one_for_other_rows_is_made
     [receipt] = launcher.run("score", [job], folder)
     [call] = [call for call in loopback.calls() if str(tmp_path) in call["asked"]]
     with pytest.raises(InterruptedError), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(type(launcher), "_waited", _interrupted)
+        patched.setattr(type(launcher), "_wait", _interrupted)
         list(launcher.run("score", [job], folder))
     written_down = calls_written(folder)
 

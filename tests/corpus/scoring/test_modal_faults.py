@@ -19,7 +19,7 @@ from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.spine.staging import Receipt, StagingView
-from resources import modal_launcher
+from resources import modal_calls
 from resources.modal_launcher import ModalLauncherFactory
 
 
@@ -44,7 +44,7 @@ def open_launcher(
     ("fault", "error", "says"),
     [
         ("no_token", UsageError, "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
-        ("not_deployed", UsageError, "deploy it, from this version: modal deploy modal_jobs/nll_scoring.py"),
+        ("not_deployed", UsageError, "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"),
         ("quota", TransientError, "Modal's quota is used up (workspace limit of GPUs)"),
     ],
 )
@@ -61,10 +61,14 @@ def test_what_keeps_a_call_from_starting_is_told(
 @pytest.mark.parametrize(
     ("missing", "settings", "says"),
     [
-        ({"pools": None}, {}, "mine/train: its pools lie here, and Modal reads those of a hub; publish them"),
-        ({"model": None}, {}, "scoring.model: the model lies in a folder here"),
-        ({}, {"gpu": "H100!"}, "scoring.device: it is cpu, and CORPUSMILL_MODAL_GPU is H100!; a CPU goes with 'none'"),
-        ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: it is 2, and a shard has one GPU unless the model is spread; set 1"),
+        ({"pools": None}, {}, "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish them"),
+        ({"model": None}, {}, "scoring.model: the model is in a local folder"),
+        (
+            {},
+            {"gpu": "H100!"},
+            "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!; use cpu with 'none'",
+        ),
+        ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set 1"),
     ],
 )
 def test_work_that_containers_can_not_do_is_refused(
@@ -85,11 +89,13 @@ def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
             lambda: open_launcher(dear, folder, cpu=1, cpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError
         )
 
-    assert line.startswith("mine/train: it would cost about 8.00, and --cost-limit is 7.99; score fewer rows")
+    assert line.startswith("mine/train: this split would cost about 8.00, and --cost-limit is 7.99; score fewer rows")
     assert caplog.messages[0] == (
         "on Modal: mine/train: about 122,400,000 tokens in 1 shards, 2.00 hours of CPUs, cost about 8.00"
     )
-    assert caplog.messages[1].startswith("on Modal: at 17,000 tokens/s a container, 16 at a time; settings: gpu none, ")
+    assert caplog.messages[1].startswith(
+        "on Modal: at 17,000 tokens/s per container, 16 containers at a time; settings: gpu none, "
+    )
     assert len(loopback.calls("fetch")) == before
 
 
@@ -109,9 +115,10 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
 
     assert len(plan(cost_limit=9.01, split_cost_limit=3.01)) == 5
     line = refusal(lambda: plan(cost_limit=8.99), UsageError)
-    assert line.startswith("mine/c: this split and those before it would cost about 9.00, and --cost-limit is 8.99; ")
+    before = "this split and the splits before it"
+    assert line.startswith(f"mine/c: {before} would cost about 9.00, and --cost-limit is 8.99; ")
     line = refusal(lambda: plan(cost_limit=9.01, split_cost_limit=2.99), UsageError)
-    assert line.startswith("mine/a: it would cost about 3.00, and --split-cost-limit is 2.99; ")
+    assert line.startswith("mine/a: this split would cost about 3.00, and --split-cost-limit is 2.99; ")
     assert line.endswith("or raise --split-cost-limit (CORPUSMILL_MODAL_SPLIT_COST_LIMIT)")
 
 
@@ -128,7 +135,8 @@ def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
         line = refusal(lambda: open_launcher(second, StagingView(folders[1]), modal_place), UsageError)
         raise InterruptedError
 
-    assert line.startswith("mine/b: this split and those before it would cost about 6.00, and --cost-limit is 5.00")
+    before = "this split and the splits before it"
+    assert line.startswith(f"mine/b: {before} would cost about 6.00, and --cost-limit is 5.00")
     for split, folder in ((first, folders[0]), (second, folders[1])):  # no shard of the first was paid for
         open_launcher(split, StagingView(folder), modal_place)
 
@@ -144,8 +152,8 @@ def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: Sco
 @pytest.mark.parametrize(
     ("timeout_s", "words"),
     [
-        (3600, "300 s, since a call that is cut off loses it; set scoring.shard_rows to 6 or less"),
-        (750, "250 s, since CORPUSMILL_MODAL_TIMEOUT_S ends it; set scoring.shard_rows to 5 or less"),
+        (3600, "300 s because an interrupted call loses its work; set `scoring.shard_rows` to 6 or less"),
+        (750, "250 s because CORPUSMILL_MODAL_TIMEOUT_S ends it; set `scoring.shard_rows` to 5 or less"),
     ],
 )
 def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s: int, words: str) -> None:
@@ -154,7 +162,7 @@ def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s
 
     line = refusal(lambda: list(place.describe_costs([long])), UsageError)
 
-    assert line == f"mine/train: a shard is thought to take 480 s, and may take {words}"
+    assert line == f"mine/train: a shard would take about 480 s, and may take {words}"
     fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
     assert len(list(place.describe_costs([fewer]))) == 2
 
@@ -183,11 +191,11 @@ DAMAGED: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("timed_out", "it ran longer than it may"),
-        ("lost", "Modal took its machine away (preempted)"),
-        ("wrong_bytes", "what came over the wire has another sha256 than what was scored"),
-        *((answer, "its answer is damaged") for answer in DAMAGED),
-        ({"bytes": 2}, "its scores have more than 2 bytes"),
+        ("timed_out", "the call exceeded its time limit"),
+        ("lost", "Modal preempted the machine (preempted)"),
+        ("wrong_bytes", "downloaded scores have another sha256 than their receipt"),
+        *((answer, "answer of the call is damaged") for answer in DAMAGED),
+        ({"bytes": 2}, "file of scores has more than 2 bytes"),
     ],
     ids=str,
 )
@@ -208,7 +216,7 @@ def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_
     with caplog.at_level(logging.WARNING, "corpusmill"):
         [receipt] = launcher.run("score", jobs_of(tmp_path, a="write"), folder)
 
-    assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
+    assert caplog.messages == [f"shard a of pool.parquet: {says}; retrying"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
     assert len(calls_of(loopback, tmp_path)) == 2
     assert launcher.provenance()["modal"]["container_seconds"] == 1.5
@@ -268,7 +276,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = jobs_of(tmp_path, a=None, b=None)
-    monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
+    monkeypatch.setattr(modal_calls, "_SILENT_S", -1.0)
     with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         loopback.fault("silent", 10_000)
         line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
@@ -317,15 +325,15 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("PLACES", "many", "it is 'many'"),
-        ("GPU_PRICE", "-1", "it is '-1'"),
-        ("PRICES_READ", "yesterday", "it is 'yesterday'"),
-        ("APP", "My App", "it is 'My App'"),
-        ("PLACE", "4", "there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"),
+        ("PLACES", "many", "invalid value 'many'"),
+        ("GPU_PRICE", "-1", "invalid value '-1'"),
+        ("PRICES_READ", "yesterday", "invalid value 'yesterday'"),
+        ("APP", "My App", "invalid value 'My App'"),
+        ("PLACE", "4", "unknown setting; did you mean CORPUSMILL_MODAL_PLACES?"),
         (
             "KERNELS",
             "",
-            "no kernels are fetched from a hub any more; unset it, and for quantised weights set scoring.dequantise",
+            "kernels are no longer fetched from a hub; unset it, and for quantised weights set `scoring.dequantise`",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_quantisation_that_can_not_be_used_is_one_line(stated: Any, dequantise
 
     what = check_refused(folder, dequantise=dequantise)
 
-    assert "quantised" in what or "weights" in what or "config can't be read" in what or "can't be loaded" in what
+    assert any(part in what for part in ("quantised", "weights", "config.json cannot be read", "cannot be loaded"))
 
 
 @pytest.mark.parametrize(("name", "odd"), REFUSED, ids=str)
@@ -96,13 +96,13 @@ def test_an_odd_value_is_one_line(name: str, odd: Any, folder: Path) -> None:
 def test_a_config_that_nobody_knows_is_one_line(content: str, folder: Path) -> None:
     (folder / "config.json").write_text(content)
 
-    assert "config can't be read" in check_refused(folder)
+    assert "config.json cannot be read" in check_refused(folder)
 
 
 def test_layers_are_compared_with_weights(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2_000_000)
 
-    assert "num_hidden_layers must be at most 21, as many as its weights have tensors" in check_refused(folder)
+    assert "num_hidden_layers must be at most 21, the number of tensors in its weights" in check_refused(folder)
 
 
 @pytest.mark.parametrize("positions", [0, -1])

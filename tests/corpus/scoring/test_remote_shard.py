@@ -154,7 +154,7 @@ def test_what_ends_again_and_again_before_it_is_done_is_given_up(far: Far, monke
 
     line = refusal(far.score, RetryableError)
 
-    assert line.startswith("shard 00000-000000000 of pools/train: it was begun 3 times, and ended before it was done")
+    assert line.startswith("shard 00000-000000000 of pools/train: 3 attempts ended before they finished")
     far.score()  # who asks once more may try again
 
 
@@ -163,7 +163,7 @@ def test_files_that_are_not_there_are_named(far: Far, tmp_path: Path) -> None:
 
     assert not is_fetched(far.asked, nowhere.files)
     line = refusal(nowhere.score, RetryableError)
-    assert line.startswith("me/pools@") and "it was not fetched to where it is scored" in line
+    assert line.startswith("me/pools@") and "not fetched to the machine that scores" in line
 
 
 def test_an_app_of_another_version_and_another_gpu_than_was_asked_are_refused(far: Far) -> None:
@@ -173,4 +173,4 @@ def test_an_app_of_another_version_and_another_gpu_than_was_asked_are_refused(fa
     version = refusal(lambda: far.score({**far.asked, "stage": stage}), UsageError)
     gpu = refusal(lambda: far.score({**far.asked, "gpu": "H100!", "recipe": recipe}), UsageError)
 
-    assert "deploy the app again" in version and "it runs on no GPU, and not on H100!" in gpu
+    assert "deploy the app again" in version and "expected H100!, got no GPU" in gpu

@@ -105,8 +105,8 @@ def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Pat
 
     line = refusal(lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE, StagingView(tmp_path), scorer_of(model)))
 
-    assert line.startswith(f"{pool}: its rows can't be read (")
-    assert line.endswith("the file is damaged: write it again")
+    assert line.startswith(f"{pool}: rows cannot be read (")
+    assert line.endswith("the file is damaged; write it again")
 
 
 # Models that can't score
@@ -117,7 +117,7 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
 
     line = refusal(scorer_of(folder).warm_up)
 
-    said = "its tokenizer has no special token <|return|>, and rows are Harmony texts; give a model"
+    said = "the model's tokenizer lacks the special tokens <|return|> of Harmony; give a model"
     assert line.startswith(f"{folder}: {said}")
 
 
@@ -129,8 +129,12 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
             UsageError,
             "max_length: must be at most the model's 4,096 tokens, got 4,097; set 4096 or less",
         ),
-        ({"attention": "flashy"}, UsageError, "attention: it is flashy, and the model can't be loaded so (Specified"),
-        ({"tokenizer": "o200k_harmony"}, InputError, "the tokenizer has 201,088 tokens, and the model knows 500; give"),
+        ({"attention": "flashy"}, UsageError, "attention: model cannot be loaded with flashy (Specified"),
+        (
+            {"tokenizer": "o200k_harmony"},
+            InputError,
+            "the tokenizer has 201,088 tokens, but the model has only 500 embeddings; give",
+        ),
     ],
 )
 def test_a_recipe_that_a_model_can_not_do_is_refused(
@@ -152,7 +156,7 @@ def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: 
     load_pinned_model(scorer_of(tmp_path / "263"))
     line = refusal(lambda: load_pinned_model(scorer_of(tmp_path / "262")))
 
-    assert "the tokenizer has 263 tokens, and the model knows 262" in line
+    assert "the tokenizer has 263 tokens, but the model has only 262 embeddings" in line
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", "bfloat16"), ("cpu", "float16"), ("cuda", "float32")])
@@ -160,7 +164,7 @@ def test_a_cpu_takes_float32_and_a_gpu_the_others(device: str, dtype: str) -> No
     line = refusal(lambda: ScoringRecipe.from_mapping({"device": device, "dtype": dtype}, "mine.yaml"), UsageError)
 
     assert line == (
-        f"mine.yaml: `dtype` is {dtype} and `device` {device}: a CPU takes float32, a GPU bfloat16 or float16; "
+        f"mine.yaml: `dtype` is {dtype} and `device` {device}: a CPU needs float32, a GPU bfloat16 or float16; "
         "correct the recipe"
     )
 

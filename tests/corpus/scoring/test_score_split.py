@@ -207,9 +207,9 @@ def test_shards_that_were_scored_by_other_means_are_not_put_together(
     line = refusal(lambda: score_here(tmp_path, recipe))
 
     [building] = tmp_path.glob("nemotron/*/nll_scores/mine/.train.building.*")
-    assert line.startswith(f"{building}: its shards were scored by different means: ")
+    assert line.startswith(f"{building}: shards were scored in different environments: ")
     assert '"torch": "1.0"' in line
-    assert line.endswith("remove this folder, and score all shards on machines that are alike, with the same libraries")
+    assert line.endswith("remove this folder, and score all shards on equal machines with equal library versions")
 
 
 # Logits that are no numbers
@@ -241,8 +241,8 @@ def test_more_rows_without_a_finite_score_stop_the_build_and_nothing_is_sealed(m
     line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, folder)))
 
     assert line == (
-        f"{folder}: the logits of 2 of 100 rows are no finite numbers, more than 1 %; "
-        "look at the model's weights, or take bfloat16 in place of float16"
+        f"{folder}: the logits of 2 of 100 rows, more than 1 %, are not finite; "
+        "check the model's weights, or use bfloat16 instead of float16"
     )
     assert not [*tmp_path.glob("nemotron/*/nll_scores/*/*/manifest.json")]
 
@@ -298,7 +298,8 @@ def test_a_model_that_is_refused_is_named_as_the_user_knows_it(
 def test_a_gpu_that_is_not_there_is_missed_before_any_shard_is_begun(pool: Path, model: Path, tmp_path: Path) -> None:
     line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, device="cuda")), UsageError)
 
-    assert line == ("scoring.device: there is no GPU that PyTorch can use; set `device: cpu`, or install a CUDA build")
+    fix = "set `scoring.device` to cpu, or install a CUDA build"
+    assert line == f"scoring.device: no GPU found that PyTorch can use; {fix}"
     assert half_written(tmp_path) == []
 
 

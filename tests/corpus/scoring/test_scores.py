@@ -57,5 +57,5 @@ def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
     pool = split.pool_files["b.parquet"]
     pq.write_table(pq.read_table(pool).slice(0, 3), pool)
 
-    with pytest.raises(InputError, match="3 rows, and row 3 was scored"):
+    with pytest.raises(InputError, match="row 3 was scored, but the file has only 3 rows"):
         list(split.rows([], ["id"]))

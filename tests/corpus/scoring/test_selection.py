@@ -77,17 +77,20 @@ def with_column(column: str, value: Any) -> list[Row]:
     [
         (
             without("id"),
-            "it has no column id; a pool needs the columns id, text, loss_mode; this file has text, loss_mode",
+            "column not found: id; a pool needs the columns id, text, loss_mode; this file has text, loss_mode",
         ),
-        (without("text"), "it has no column text; a pool needs"),
-        (without("loss_mode"), "it has no column loss_mode; a pool needs"),
-        ([{"uuid": "a", "messages": "b"}], "it has no column id, text, loss_mode; a pool needs"),
-        (with_column("text", 5), "its column text is int64, and no text; write that column as text"),
-        (with_column("text", b"\xff"), "its column text is binary, and no text; write that column as text"),
-        (with_column("loss_mode", 1.0), "its column loss_mode is double, and no text; write that column as text"),
-        (with_column("loss_rule", {"all": 1}), "its column loss_rule is struct<all: int64>, and no text; write"),
-        (with_column("id", 0.5), "its column id is double, and no text; write that column as text"),
-        ([*rows_of(2), rows_of(1)[0] | {"id": None}], "row 2 has no id; give every row an id: scores are told by it"),
+        (without("text"), "column not found: text; a pool needs"),
+        (without("loss_mode"), "column not found: loss_mode; a pool needs"),
+        ([{"uuid": "a", "messages": "b"}], "column not found: id, text, loss_mode; a pool needs"),
+        (with_column("text", 5), "column text must be text, got int64; write that column as text"),
+        (with_column("text", b"\xff"), "column text must be text, got binary; write that column as text"),
+        (with_column("loss_mode", 1.0), "column loss_mode must be text, got double; write that column as text"),
+        (with_column("loss_rule", {"all": 1}), "column loss_rule must be text, got struct<all: int64>; write"),
+        (with_column("id", 0.5), "column id must be text, got double; write that column as text"),
+        (
+            [*rows_of(2), rows_of(1)[0] | {"id": None}],
+            "row 2 has no id; give every row an id, because scores refer to rows by id",
+        ),
     ],
 )
 def test_a_pool_that_is_none_is_refused(tmp_path: Path, rows: list[Row], said: str) -> None:
@@ -123,10 +126,10 @@ def write_torn(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (write_lines, "polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"),
-        (Path.touch, "it is cut short or damaged, or no Parquet; fetch or write it again; give pools as Parquet"),
-        (write_half, "it is cut short or damaged, or no Parquet; fetch or write it again; give pools as Parquet"),
-        (write_torn, "the file is damaged: write it again"),
+        (write_lines, "polars.read_ndjson(FILE).write_parquet(FILE) converts JSON lines"),
+        (Path.touch, "truncated, damaged or not a Parquet file; fetch or write it again; give pools as Parquet"),
+        (write_half, "truncated, damaged or not a Parquet file; fetch or write it again; give pools as Parquet"),
+        (write_torn, "the file is damaged; write it again"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, write: Callable[[Path], None], said: str) -> None:
@@ -145,4 +148,4 @@ def test_pools_without_rows_are_named(tmp_path: Path) -> None:
 
     line = refusal(lambda: select_rows({"a.parquet": path}, None))
 
-    assert line == f"{path}: there is no row in the pools of this split; give some that have"
+    assert line == f"{path}: the pools of this split have no rows; give pools with rows"

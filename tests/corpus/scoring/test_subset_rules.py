@@ -34,7 +34,7 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     [
         (
             {"percentile": [0, 101]},
-            "`rules.mine.percentile` is [0, 101]: write the lower percentile first, and 100 at most",
+            "`rules.mine.percentile` is [0, 101]: write the lower percentile first, and at most 100",
         ),
         ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` must be a decimal number, such as 0.3, got '-1'"),
         (
@@ -55,7 +55,7 @@ def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: di
     ("content", "why"),
     [
         *(({"rules": {name: {}}}, "must be lower-case words") for name in ("Anchor", "a-b", "a/b", "", "a_")),
-        ({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "`order` has a, a: write each of a, b in it once"),
+        ({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "`order` must list each of a, b once, got a, a"),
         ({"rules": {}}, "`rules` must have at least 1 item, got {}"),
     ],
 )

@@ -123,7 +123,7 @@ def test_headers_count_from_the_author_on_in_every_form(tmp_path: Path, text: st
         ({"text": "no Harmony"}, "math/high math/high-0: .*text_outside_messages"),
         ({"text": "<|start|>user<|message|>is <|endoftext|> text?<|end|>"}, "control_tokens_in_content"),
         ({"text": f"<|start|>user<|message|>{' ' * 1_100_000}x<|end|>"}, "not_encodable"),
-        ({"text": None}, "it has no text"),
+        ({"text": None}, "row has no text"),
     ],
 )
 def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, changes: Row, why: str) -> None:
@@ -134,10 +134,10 @@ def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, chan
 @pytest.mark.parametrize(
     ("decode", "why"),
     [
-        (lambda encoder, ids: DECODE(encoder, ids).replace("four", "five"), "its tokens don't decode to its text"),
+        (lambda encoder, ids: DECODE(encoder, ids).replace("four", "five"), "tokens do not decode to the row's text"),
         (
             lambda encoder, ids: DECODE(encoder, ids if len(ids) > 40 else ids[1:]),
-            "the tokens that count don't decode to the text that does",
+            "tokens in the loss mask do not decode to the text that counts",
         ),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_build_that_stopped_goes_on_and_makes_the_same(tmp_path: Path, monkeyp
     with monkeypatch.context() as broken:
         calls = itertools.count()
         broken.setattr(Encoder, "decode", lambda self, ids: DECODE(self, ids) if next(calls) < 30 else "")
-        with pytest.raises(InputError, match="don't decode"):
+        with pytest.raises(InputError, match="do not decode"):
             made_of(tmp_path / "stopped")
     [folder] = (tmp_path / "stopped").glob(".subsets.building.*")
     assert sorted(path.name for path in folder.rglob("*.ids")) == ["low-00000.ids", "low-00001.ids"]

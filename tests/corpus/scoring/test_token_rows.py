@@ -122,13 +122,13 @@ def test_a_tokenizer_without_control_tokens_is_refused(
     with pytest.raises(InputError) as refused:
         load_model_tokenizer(save_tokenizer(tmp_path, controls, special))
 
-    assert f"no special token {said}" in str(refused.value)
+    assert f"the model's tokenizer lacks the special tokens {said}" in str(refused.value)
 
 
 def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('["a", "list"]')
 
-    with pytest.raises(InputError, match=r"no tokenizer\.json"):
+    with pytest.raises(InputError, match=r"not a valid tokenizer\.json"):
         load_model_tokenizer(tmp_path)
 
 

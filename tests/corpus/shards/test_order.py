@@ -96,9 +96,9 @@ def test_weights_are_read_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("weights", "complaint"),
     [
-        ({"a": 0.5, "b": 0.4}, "the weights sum to 9/10, not to 1"),
-        ({"a": 1, "b": 0}, "the weight of b is 0: give one above 0"),
-        ({"a": 1.5, "b": -0.5}, "the weight of b is -0.5"),
+        ({"a": 0.5, "b": 0.4}, "weights must sum to 1, got 9/10"),
+        ({"a": 1, "b": 0}, "weight of b must be above 0, got 0"),
+        ({"a": 1.5, "b": -0.5}, "weight of b must be above 0, got -0.5"),
         ({"a": "x"}, "Invalid literal for Fraction: 'x'"),
     ],
 )

@@ -119,7 +119,7 @@ def test_batches_are_of_the_shards_dtype_and_what_is_left_over_is_logged(
     assert {(one.shape, one.dtype) for one in batches} == {((10, 4), np.dtype("uint16"))}
     [record] = caplog.records
     assert record.levelname == "WARNING"  # a trainer that configures no logging shows it
-    assert record.message.startswith("the order: the last 7 of 57 rows are left out over 1 ranks; padding=True")
+    assert record.message.startswith("the order: 1 ranks do not read the last 7 of 57 rows; padding=True")
 
 
 def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
@@ -129,7 +129,7 @@ def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
 
     assert sorted(dealt) == sorted(told(reader)[:56])
     assert [(record.levelname, record.message.partition(";")[0]) for record in caplog.records] == [
-        ("WARNING", "the order: the last 1 of 57 rows are left out over 2 ranks")
+        ("WARNING", "the order: 2 ranks do not read the last 1 of 57 rows")
     ]
 
 
@@ -167,11 +167,17 @@ def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"weights": {"a": "0.5", "b": "0.5"}}, r"the corpora are \['a', 'b', 'c'\], and weights are of \['a', 'b'\]"),
-        ({"ranges": {"a": range(2)}}, r"ranges are of \['a'\]"),
-        ({"ranges": {"a": range(2), "b": range(9, 18), "c": range(1)}}, r"b has rows 0 to 16: range\(9, 18\) is no"),
-        ({"ranges": {"a": range(2), "b": range(0), "c": range(1)}}, r"range\(0, 0\) is no range of them"),
-        ({"folders": {}, "weights": None}, "there is no corpus"),
+        ({"weights": {"a": "0.5", "b": "0.5"}}, r"weights must name the corpora \['a', 'b', 'c'\], got \['a', 'b'\]"),
+        ({"ranges": {"a": range(2)}}, r"ranges must name the corpora .*, got \['a'\]"),
+        (
+            {"ranges": {"a": range(2), "b": range(9, 18), "c": range(1)}},
+            r"range of b must be within its rows 0 to 16, got range\(9, 18\)",
+        ),
+        (
+            {"ranges": {"a": range(2), "b": range(0), "c": range(1)}},
+            r"must be within its rows 0 to 16, got range\(0, 0\)",
+        ),
+        ({"folders": {}, "weights": None}, "at least one corpus is required"),
     ],
 )
 def test_what_does_not_fit_the_corpora_is_refused(
@@ -182,14 +188,14 @@ def test_what_does_not_fit_the_corpora_is_refused(
 
 
 def test_weights_are_looked_at_before_a_row_is_read(folders: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match="the weights sum to 11/10"):
+    with pytest.raises(ValueError, match="weights must sum to 1, got 11/10"):
         MixtureReader(folders, {"a": 0.6, "b": 0.3, "c": 0.2}, seed=1)
 
 
 def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     longer = seal_rows(tmp_path, "d", numbered_rows(1, 3, seq_len=8)).folder
 
-    with pytest.raises(ValueError, match="seq_len of d is 8, of a 4: read them apart"):
+    with pytest.raises(ValueError, match="seq_len of d is 8, but of a 4: read them separately"):
         MixtureReader({"a": folders["a"], "d": longer}, None, seed=1)
 
 

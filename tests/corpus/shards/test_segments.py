@@ -116,16 +116,17 @@ def test_a_corpus_that_runs_out_says_how_much_is_left(corpora: dict[str, Artifac
     line = refusal(lambda: seal(tmp_path, corpora, more), UsageError)
 
     assert line == (
-        "segments: segment third takes 48 tokens of b, and 40 are left; ask for fewer tokens, or give b less weight"
+        "segments: segment third needs 48 tokens of b, and only 40 are unused; "
+        "request fewer tokens, or give b less weight"
     )
 
 
 def test_a_segment_of_less_than_a_row_and_of_no_corpus_is_refused(corpora: dict[str, Artifact], tmp_path: Path) -> None:
     line = refusal(lambda: seal(tmp_path, corpora, [{"name": "x", "tokens": 3, "weights": {"a": "1"}}]), UsageError)
-    assert line == "segments: segment x has 3 tokens, and a row has 4; ask for a row at least"
+    assert line == "segments: segment x has 3 tokens, fewer than a row of 4; request at least one row"
 
     line = refusal(lambda: seal(tmp_path, corpora, [{"name": "x", "tokens": 8, "weights": {"c": "1"}}]), UsageError)
-    assert line == "segments: segment x weighs c, and there is no such corpus; there are a, b"
+    assert line == "segments: segment x names the unknown corpus c; known corpora: a, b"
 
 
 def test_corpora_that_can_t_be_read_together_are_refused(corpora: dict[str, Artifact], tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_corpora_that_can_t_be_read_together_are_refused(corpora: dict[str, Arti
 
     line = refusal(lambda: seal(tmp_path, {"a": corpora["a"], "c": longer}, TWO), UsageError)
 
-    assert line.startswith("segments: seq_len of c is 8, of a 4: read them apart")
+    assert line.startswith("segments: seq_len of c is 8, but of a 4: read them separately")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_segments_whose_rows_were_edited_are_refused(corpora: dict[str, Artifact
 
     line = refusal(lambda: open_segments(folder, {}), InputError)
 
-    assert line.startswith(f"{path}: segment first has another digest than its rows;")
+    assert line.startswith(f"{path}: digest of segment first does not match its rows;")
 
 
 def test_a_corpus_that_was_replaced_is_no_longer_read(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_corpus_that_was_replaced_is_no_longer_read(tmp_path: Path) -> None:
     segments = open_segments(folder)
     seal_rows(tmp_path, "a", numbered_rows(9, 30), rows_per_shard=6)
 
-    assert "it was replaced since" in refusal(lambda: segments.reader("x", seed=1), RetryableError)
+    assert "set was replaced since" in refusal(lambda: segments.reader("x", seed=1), RetryableError)
     assert open_artifact(folder).manifest.digest
     with pytest.raises(InputError):
         open_segments(folder)

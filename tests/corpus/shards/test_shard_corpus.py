@@ -169,7 +169,7 @@ def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: 
     )
 
     assert line == (
-        "shards.dtype: uint16 holds ids below 65,536, and the vocabulary has 201,088; leave it out, or ask for int32"
+        "shards.dtype: uint16 allows only ids below 65,536, and the vocabulary has 201,088; remove it, or set int32"
     )
 
 
@@ -178,7 +178,9 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
     line = refusal(lambda: shard_documents(folder, documents, words(folder), seq_len=8), UsageError)
 
-    assert line == ("shards.seq_len: there are 4 tokens, and a row has 8; give more text, or ask for shorter rows")
+    assert line == (
+        "shards.seq_len: must be at most 4, the number of tokens, got 8; give more text, or set shorter rows"
+    )
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
@@ -189,7 +191,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE, StagingView(folder)), InputError)
 
     assert line == (
-        f"{tokenizer.file}: it gives the id 77,000, and its vocabulary has 52; "
+        f"{tokenizer.file}: tokenizer returned id 77,000, but its vocabulary has 52; "
         "give a tokenizer whose ids are all in its vocabulary"
     )
     assert not (folder / "shard_00000.npy").exists()

@@ -78,7 +78,7 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
     line = refusal(lambda: opened[11], RetryableError)
     assert line == f"{folder}: the folder was replaced while it was read; open the set again"
     line = refusal(lambda: pickle.loads(pickled), RetryableError)
-    assert line == f"{folder}: it was replaced since the set was opened; open the set again"
+    assert line == f"{folder}: set was replaced since it was opened; open the set again"
 
 
 def test_files_are_mapped_again_where_only_a_few_may_be_open(
@@ -93,8 +93,8 @@ def test_files_are_mapped_again_where_only_a_few_may_be_open(
 
 
 def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
-    assert "there is no such folder" in refusal(lambda: open_shards(tmp_path / "gone"), InputError)
-    assert "nothing is sealed here" in refusal(lambda: open_shards(tmp_path), InputError)
+    assert "folder not found" in refusal(lambda: open_shards(tmp_path / "gone"), InputError)
+    assert "no sealed artifact found" in refusal(lambda: open_shards(tmp_path), InputError)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,18 @@ def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-2]), "has 286 bytes, sealed with 288; restore the file"),
         (Path.unlink, "the file is missing; restore the file or rebuild the set"),
-        (lambda path: np.save(path, np.zeros((5, 16), "<i2")), "it has 288 bytes, int16 of shape (5, 16)"),
-        (lambda path: np.save(path, np.zeros((16, 5), "<u2")), "it has 288 bytes, uint16 of shape (16, 5)"),
-        (lambda path: np.save(path, np.zeros((5, 16), "<u2", "F")), "it has 288 bytes, uint16 of shape (5, 16)"),
+        (
+            lambda path: np.save(path, np.zeros((5, 16), "<i2")),
+            "expected uint16 of shape (5, 16) in C order, got int16 of shape (5, 16) in C order with 288 bytes",
+        ),
+        (
+            lambda path: np.save(path, np.zeros((16, 5), "<u2")),
+            "expected uint16 of shape (5, 16) in C order, got uint16 of shape (16, 5) in C order with 288 bytes",
+        ),
+        (
+            lambda path: np.save(path, np.zeros((5, 16), "<u2", "F")),
+            "expected uint16 of shape (5, 16) in C order, got uint16 of shape (5, 16) in F order with 288 bytes",
+        ),
         (lambda path: path.write_bytes(b"x" * 288), "this is no array"),
     ],
     ids=["cut", "missing", "another type", "another shape", "another order", "no array"],
@@ -118,4 +127,4 @@ def test_a_shard_that_is_not_as_sealed_is_named(
     line = refusal(lambda: open_shards(path.parent), InputError)
 
     assert line.startswith(f"{path}: {what}")
-    assert "its manifest says uint16 of shape (5, 16)" in line or " of shape " not in what
+    assert "expected uint16 of shape (5, 16)" in line or " of shape " not in what

@@ -1,0 +1,274 @@
+"""Calls of the scoring app on Modal, one per score shard.
+
+The id of a call is stored in a file before its result is awaited, so an interrupted build finds its calls again.
+"""
+
+import builtins
+import json
+import logging
+import math
+import re
+import textwrap
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import modal
+from modal import exception as failed
+
+from pipeline_assets.corpus.scoring.launcher import ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
+from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings, variable_name
+from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.spine.manifest import canonical_sha256
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+
+logger = logging.getLogger("corpusmill")
+_TRIES = 3  # calls per shard
+_POLL_S = 1.0  # wait for a call; a run that ends is noticed after that
+_SILENT_S = 600.0  # maximum time without an answer of Modal while calls run
+_SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
+_SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
+
+_CONTINUE_HINT = "run the same command again to continue"
+_LOG = "look at the app's log on Modal"
+_DEPLOY = "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"
+_NO_ANSWER = failed.ServiceError, failed.InternalError, failed.ConnectionError, failed.ResourceExhaustedError, OSError
+# Exceptions of Modal, the error that replaces them, its message and its fix; the first match counts.
+_EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
+    ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal denies access to this machine",
+     "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
+    ((failed.NotFoundError, FileNotFoundError), UsageError, "not found on Modal", _DEPLOY),
+    ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
+     f"request more from Modal, or set a lower {variable_name('places')}"),
+    ((failed.FunctionTimeoutError,), RetryableError, "the call exceeded its time limit",
+     f"lower `scoring.shard_rows`, or deploy the app again with a larger {variable_name('timeout_s')}"),
+    ((failed.InternalFailure,), RetryableError, "Modal preempted the machine", _CONTINUE_HINT),
+    ((failed.RemoteError,), RetryableError, "the container ended", _LOG),
+    ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses the call", _DEPLOY),
+    ((failed.Error, OSError), TransientError, "Modal does not answer", _CONTINUE_HINT),
+    ((Exception,), RetryableError, "the call failed", _LOG),
+)  # fmt: skip
+
+
+@dataclass
+class ModalCalls:
+    """Launcher that calls the app for the score shards of a split.
+
+    The id of a call is stored in `STAGE.calls/SHARD.json`, so a build finds the calls of an earlier, killed build. A
+    call whose result Modal no longer has is repeated, which changes no byte.
+    """
+
+    settings: ModalSettings
+    salt: str
+    work: ScoreWork
+    _calls: int = 0
+    _seconds: list[float] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def fetch(self, folder: StagingView) -> None:
+        """Fetch pools and model to Modal's volume; join the call of an earlier build.
+
+        Raises:
+            InputError: The hub refuses a file, or Modal refuses the call.
+        """
+        logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
+        ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
+        if isinstance(outcome, Exception):
+            folder.forget("fetch.calls", "fetch")
+            raise _explain_error(outcome, ref)
+
+    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
+        """Yield receipts in job order; a thread per job calls, waits and commits.
+
+        Calls are canceled if the caller stops early or is interrupted, and if a call rejects its input. If the process
+        is killed, or fails in a way that a retry may solve, calls keep running for the next build.
+
+        Raises:
+            RetryableError: A job failed three times; names the job.
+            InputError: A job rejected its input.
+        """
+        self._stopped.clear()
+        pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
+        futures = [pool.submit(self._score, stage, job, folder) for job in jobs]
+        try:
+            for ended in as_completed(futures):
+                ended.result()  # raises the first failure of any job
+                while yielded < len(futures) and futures[yielded].done():
+                    yield futures[yielded].result()
+                    yielded += 1
+        except Exception as error:
+            keep_calls = isinstance(error, RetryableError) or not isinstance(error, InputError)
+            raise
+        finally:
+            self._stopped.set()
+            pool.shutdown(cancel_futures=True)
+            for job in () if keep_calls else jobs:
+                if (call := folder.receipt(f"{stage}.calls", job.name)) is not None:
+                    _cancel(str(call.notes["ref"]))
+                    folder.forget(f"{stage}.calls", job.name)
+
+    def _score(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
+        gpu, tries = None if self.settings.gpu == NO_GPU else self.settings.gpu, 0
+        request = shard_request(self.work, job, gpu)
+        while True:
+            ref, outcome = self._outcome("score", request, folder, stage, job.name)
+            try:
+                receipt = self._collect(ref, outcome, folder)
+            except RetryableError as failure:
+                tries += 1
+                if tries == _TRIES:
+                    what = f"{failure.what}, {_TRIES} times on shard {job.name}"
+                    raise RetryableError(what, job.file, failure.fix) from None
+                logger.warning("shard %s of %s: %s; retrying", job.name, job.pool_file, failure.what)
+            else:
+                folder.commit(stage, job.name, receipt)
+                return receipt
+            finally:
+                folder.forget(f"{stage}.calls", job.name)
+
+    def _outcome(
+        self, function: str, request: Mapping[str, Any], folder: StagingView, stage: str, name: str
+    ) -> tuple[str, object]:
+        """Return the id and the outcome of a call: a new call, or one of an earlier build.
+
+        The outcome is the returned value or the raised exception.
+
+        Raises:
+            InputError: Modal refuses the call, or has not answered for too long.
+            CancelledError: The run ends.
+        """
+        digest = canonical_sha256(request)
+        while True:
+            call = folder.receipt(f"{stage}.calls", name)
+            if call is None or call.notes.get("asked") != digest:
+                with self._lock:
+                    call = Receipt([], {}, {"ref": self._spawn(function, request), "asked": digest})
+                    folder.commit(f"{stage}.calls", name, call)
+            ref = str(call.notes["ref"])
+            try:
+                return ref, self._wait(ref)
+            except (failed.OutputExpiredError, failed.NotFoundError):
+                folder.forget(f"{stage}.calls", name)
+
+    def _spawn(self, function: str, request: Mapping[str, Any]) -> str:
+        app, environment = self.settings.app, self.settings.environment
+        salted = {**request, "salt": self.salt} if self.salt else request
+        try:
+            handle = LOCAL_FUNCTIONS.get(function) or modal.Function.from_name(
+                app, function, environment_name=environment
+            )
+            ref = str(handle.spawn(json.dumps(salted, sort_keys=True)).object_id)
+        except Exception as error:
+            raise _explain_error(error, f"{app}.{function}") from None
+        self._calls += function == "score"
+        return ref
+
+    def _wait(self, ref: str) -> object:
+        """Wait for a call, and return the value or the exception.
+
+        Raises:
+            OutputExpiredError: Modal no longer has the result.
+            NotFoundError: Modal does not know the call.
+        """
+        last_answer = time.monotonic()
+        while not self._stopped.is_set():
+            try:
+                return modal.FunctionCall.from_id(ref).get(timeout=_POLL_S)
+            except builtins.TimeoutError:
+                last_answer = time.monotonic()
+            except (failed.OutputExpiredError, failed.NotFoundError):
+                raise
+            except _NO_ANSWER as error:
+                if time.monotonic() - last_answer > _SILENT_S:
+                    what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
+                    raise TransientError(what, ref, _CONTINUE_HINT) from None
+                self._stopped.wait(_POLL_S)
+            except (failed.AuthError, failed.PermissionDeniedError) as error:
+                raise _explain_error(error, ref) from None
+            except Exception as error:
+                return error
+        raise CancelledError
+
+    def _collect(self, ref: str, outcome: object, folder: StagingView) -> Receipt:
+        """Download the file of a call into the folder, and return its receipt.
+
+        Raises:
+            RetryableError: The answer or the file is damaged.
+            InputError: The call rejected its input.
+        """
+        settings = self.settings
+        if isinstance(outcome, Exception):
+            raise _explain_error(outcome, ref)
+        receipt = _shard_receipt(outcome, self.work.split, ref)
+        [remote] = receipt.files
+        local = f"{WORK}/scored/{receipt.notes['name']}.parquet"
+        volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
+        try:
+            with DurableFile(folder.path(local)) as file:
+                for block in volume.read_file(remote.path):
+                    file.write(block)
+                    if file.bytes_written > remote.bytes:
+                        what = f"file of scores has more than {remote.bytes:,} bytes"
+                        raise RetryableError(what, remote.path, _CONTINUE_HINT)
+        except FileNotFoundError:
+            raise RetryableError("file of scores not found on its volume", remote.path, _CONTINUE_HINT) from None
+        except failed.Error as error:
+            raise _explain_error(error, f"{settings.volumes[1]}/{remote.path}") from None
+        if file.sha256 != remote.sha256:
+            folder.path(local).unlink()
+            raise RetryableError("downloaded scores have another sha256 than their receipt", ref, _CONTINUE_HINT)
+        self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
+        return replace(receipt, files=[replace(remote, path=local)])
+
+    def provenance(self) -> Mapping[str, Any]:
+        """Return the settings, and calls, container seconds and cost of this build.
+
+        Seconds and cost are those of the collected shards, without starts of containers.
+        """
+        seconds = round(sum(self._seconds), 3)
+        usage = {"calls": self._calls, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
+        return {"modal": {**self.settings.model_dump(mode="json"), **usage}}
+
+
+def _cancel(ref: str) -> None:
+    try:
+        modal.FunctionCall.from_id(ref).cancel()
+    except (failed.Error, OSError) as error:
+        logger.warning("call %s could not be canceled (%s); cancel it on Modal, because it costs", ref, error)
+
+
+def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
+    """Parse the receipt that a call returned.
+
+    The receipt is checked strictly, because it names the file to download and the local file to write.
+
+    Raises:
+        RetryableError: The answer is not a receipt of one file of the split's scores.
+    """
+    try:
+        receipt = Receipt.from_bytes(outcome.encode()) if isinstance(outcome, str) else None
+        if receipt is not None:
+            [file] = receipt.files
+            is_named = _SCORES_FILE.fullmatch(file.path.removeprefix(f"{split}/")) is not None
+            seconds = float(receipt.notes["gpu_seconds"])
+            if is_named and _SHARD_NAME.fullmatch(receipt.notes["name"]) and 0 <= seconds < math.inf:
+                return receipt
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        pass
+    raise RetryableError("answer of the call is damaged", ref, _CONTINUE_HINT)
+
+
+def _explain_error(error: Exception, where: str) -> InputError:
+    """Convert an exception of Modal to an error with a fix; return an InputError unchanged."""
+    if isinstance(error, InputError):
+        return error
+    detail = textwrap.shorten(str(error), 160, placeholder=" …")
+    kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _EXPLANATIONS if isinstance(error, types))
+    return kind(f"{what} ({detail})" if detail else what, where, fix)
