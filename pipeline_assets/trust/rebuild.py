@@ -1,12 +1,10 @@
-"""A rebuild: an artifact is made again from its manifest, beside the sealed one, and held against it.
+"""Rebuild of an artifact from its manifest, compared with the sealed one.
 
-What a manifest says was made from what is read back into targets that can be built again. No recipe file has a part in
-it: recipe, stage, tokenizer and inputs are those of the manifests. A target that is built again has a folder relative
-to the place where that is done; one that is used as it is sealed has its absolute folder.
+Manifests are read back into targets that can be built; recipe files play no part. A target that is rebuilt has a
+folder relative to the scratch folder; one that is used as sealed has its absolute folder.
 
-It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
-gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`.
-All of `rebuilds` may be deleted at any time.
+The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash the same program continues there.
+A finished rebuild that is kept is `rebuilds/<name>`. All of `rebuilds` may be deleted at any time.
 """
 
 import contextlib
@@ -34,30 +32,31 @@ from pipeline_assets.trust.differences import Step, StepOutcome, compare_step
 
 
 class RebuildPlan:
-    """What is built again, upstream first, the artifact that was asked for last."""
+    """Targets of a rebuild, upstream first; the requested artifact is the last."""
 
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
-        """How the artifact in `folder` was made.
+        """Plan the rebuild of the artifact in `folder`.
 
         Args:
-            root: data root, where artifacts upstream are found by their digests.
+            root: data root, where upstream artifacts are located by digest.
             kinds: all kinds by name.
-            with_upstream: whether all of them are built again too; else they are used as they are sealed, but for
-                members, which lie in the artifact's own folder.
+            with_upstream: whether all inputs are rebuilt too. Otherwise they are used as sealed, except members, which
+                are in the artifact's own folder.
+
         Raises:
-            UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
-            InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
+            UsageError: The folder has no artifact, or this program lacks its kind or its stage version.
+            InputError: The manifest was edited, or a manifest that would be rebuilt is missing.
         """
-        asked = require_manifest(folder)
-        self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
+        requested = require_manifest(folder)
+        self._errors: dict[Path, InputError] = {}  # about missing inputs, by the folders of their targets
         self._steps: dict[Path, Step] = {}  # by the folder of their target
         self._folder, self._lineage, self._kinds, self._with_upstream = folder, Lineage(root), kinds, with_upstream
-        self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
-        for name in member_digests(asked):
+        self._own: dict[str, tuple[Manifest, Path | None]] = {requested.digest: (requested, folder)}
+        for name in member_digests(requested):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
-        self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
-        self._target(asked, folder, self._free_folder(asked.kind, asked.digest), None)
+        self._used_folders: dict[Path, str] = {}  # digests by their folders
+        self._target(requested, folder, self._free_folder(requested.kind, requested.digest), None)
         for step in self.steps:
             _refuse_other_version(step, kinds.get(step.manifest.kind))
 
@@ -66,11 +65,11 @@ class RebuildPlan:
         return list(self._steps.values())
 
     def explained(self, error: InputError) -> InputError:
-        """What a step said; where it missed an input that is nowhere, which input that is."""
+        """Return the error of a step, or the one about its missing input."""
         return self._errors.get(Path(error.where), error)
 
     def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
-        """The manifest with a digest, if there is one, and where it is sealed; None where only a copy is left."""
+        """Return the manifest with a digest, and its folder; None if missing."""
         if digest in self._own:
             return self._own[digest]
         if (found := self._lineage.find(digest)) is not None:
@@ -78,7 +77,7 @@ class RebuildPlan:
         return self._lineage.exported_copy(digest), None
 
     def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
-        """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
+        """Return the target of a manifest, whose artifact is in `place`."""
         identity, kind = manifest.identity, self._kinds.get(manifest.kind)
         target = Target(
             kind=unknown_kind(manifest.kind, identity.stage) if kind is None else replace(kind, stage=identity.stage),
@@ -96,11 +95,12 @@ class RebuildPlan:
         return self._steps.setdefault(folder, Step(target, manifest, place)).target
 
     def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
-        """The target of an input of the artifact that lies, or will lie, in `above`."""
+        """Return the target of an input of the artifact in the folder `above`."""
         is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
         manifest, place = self._known(entry["digest"])
         if manifest is None and is_rebuilt:
-            what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
+            areas = f"{', '.join(AREAS)} or {COPIES}"
+            what = f"it is made from {_describe_input(entry)}, of which no manifest is below {areas}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (place is None and not is_rebuilt):
             return self._missing_artifact(entry, has_manifest=manifest is not None)
@@ -114,23 +114,23 @@ class RebuildPlan:
         return self._target(manifest, place, folder, partition)
 
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
-        """A target in the place of a lost artifact, which may lie further up than anything that is read."""
+        """Return a target for a missing artifact; it may turn out not to be read."""
         place = self._lineage.root.absolute() / entry["digest"]
-        what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
+        what = f"it is made from {_describe_input(entry)}, which is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
         self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
         return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], place, {})
 
     def _free_folder(self, role: str, digest: str) -> Path:
-        """Named by the role; by the digest too where another artifact has that name."""
+        """Return a folder name from a role; with the digest if the name is used."""
         name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
-        if self._taken.setdefault(Path(name), digest) == digest:
+        if self._used_folders.setdefault(Path(name), digest) == digest:
             return Path(name)
         return Path(f"{name}-{digest.partition(':')[2][:12]}")
 
 
 def _refuse_other_version(step: Step, kind: Kind | None) -> None:
-    """Raises UsageError where this program makes no such kind, or makes it by another rule."""
+    """Raise UsageError if this program lacks the kind or its stage version."""
     manifest, stage = step.manifest, step.manifest.identity.stage
     if kind is not None and kind.stage == stage:
         return
@@ -142,7 +142,7 @@ def _refuse_other_version(step: Step, kind: Kind | None) -> None:
     raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
 
 
-def _words(entry: Mapping[str, Any]) -> str:
+def _describe_input(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['digest']}"
 
 
@@ -155,32 +155,41 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """An open scratch folder. `kept` is where it goes if it is to be kept."""
+    """Open scratch folder.
+
+    Attributes:
+        kept: path to which it is renamed if it is kept.
+    """
 
     folder: Path
     kept: Path
 
     def keep(self) -> None:
-        """The folder has its lasting name, in the place of one that was kept before."""
-        self._full_suffix()
+        """Rename the folder to `kept`, in place of an earlier copy."""
+        self._drop_ticket()
         durable.remove(self.kept)
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
-        """The folder is gone."""
-        self._full_suffix()
+        """Delete the folder."""
+        self._drop_ticket()
         durable.remove(self.folder)
 
-    def _full_suffix(self) -> None:
-        """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
+    def _drop_ticket(self) -> None:
+        """Delete the ticket, so that the next rebuild starts clean after a crash."""
         durable.remove(self.folder / _TICKET)
 
 
 @contextlib.contextmanager
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
-    """The scratch folder of a rebuild, alone. The ticket says what is rebuilt and with what: a folder that was begun
-    under another one is thrown away, since its shards would be those of another program. Raises InputError: another
-    process does the same rebuild.
+    """Open the scratch folder of a rebuild, exclusively.
+
+    Args:
+        ticket: what is rebuilt, and with which versions. A folder with another ticket is deleted, because its shards
+            are those of another program.
+
+    Raises:
+        InputError: Another process runs the same rebuild.
     """
     kept = root / FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)
@@ -197,45 +206,47 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What came of the steps of a rebuild, and where their copies are kept; None if they were removed."""
+    """Outcomes of a rebuild, and the folder of its copies; None if they were removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
 
     @property
     def is_identical(self) -> bool:
-        """Whether all came out as their manifests say, and are still sealed so."""
+        """Check whether all artifacts match their manifests and are intact."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
     def copy_of(self, outcome: StepOutcome) -> Path | None:
-        """Where the rebuilt copy is; None if it was removed."""
+        """Return the folder of a rebuilt copy; None if it was removed."""
         return None if self.kept is None else self.kept / outcome.step.target.folder
 
 
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
-    """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
+    """Build the artifact in `folder` again from its manifest, and compare the two.
 
-    The sealed folder isn't touched. Artifacts that are read are hashed as they are, so that a damaged one is not taken
-    for a rebuild that differs. A rebuild that was killed is gone on with.
+    The sealed folder is not changed. Artifacts that are read are hashed, so that a damaged input is not mistaken for a
+    difference. An interrupted rebuild is continued.
 
     Args:
-        run: upstream artifacts are found in its data root by digest.
+        run: settings; its data root is searched for upstream artifacts by digest.
         kinds: all kinds by name.
-        with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
-            read but manifests, and the files of `folder` to be held against theirs.
-        keep: whether the rebuilt copy stays; one that differs always does.
+        with_upstream: whether inputs are rebuilt too, starting at the hub. Then only manifests of sealed artifacts are
+            read, and the files of `folder` for the comparison.
+        keep: whether to keep an identical copy; a different one is always kept.
+
     Raises:
-        UsageError, InputError: see `RebuildPlan`; a damaged input; what a build raises.
+        UsageError: As `RebuildPlan`.
+        InputError: As `RebuildPlan`, an input is damaged, or a build failed.
     """
     chain = RebuildPlan(folder, run.root, kinds, with_upstream)
-    asked = chain.steps[-1].manifest
-    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
-    with scratch_folder(run.root, _name(asked), ticket) as scratch:
+    requested = chain.steps[-1].manifest
+    ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": versions()}
+    with scratch_folder(run.root, _name(requested), ticket) as scratch:
         aside = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
-            unlike = [one.step.target for one in outcomes if one.verdict in ("different", "not rebuilt")]
-            if any(target in step.target.upstream for target in unlike):  # so that it would come out different too
+            changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
+            if any(target in step.target.upstream for target in changed):  # it would differ too
                 outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
@@ -244,8 +255,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
                 artifact = build_without_checks(step.target, aside)
             except InputError as error:
                 raise chain.explained(error) from None
-            is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(compare_step(step, artifact.manifest, holds_sealed=is_asked))
+            is_requested = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
+            outcomes.append(compare_step(step, artifact.manifest, holds_sealed=is_requested))
         if not keep and Rebuild(outcomes, None).is_identical:
             scratch.remove()
             return Rebuild(outcomes, None)
@@ -254,12 +265,12 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
 
 
 def _name(manifest: Manifest) -> str:
-    """Of an artifact's folder among the rebuilds."""
+    """Return the name of an artifact's folder among the rebuilds."""
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
 def _drop_damaged(folder: Path) -> None:
-    """Remove what an interrupted rebuild sealed if it is no more as it was."""
+    """Delete an artifact of an interrupted rebuild if it is damaged."""
     try:
         manifest = read_manifest(folder)
         is_damaged = manifest is not None and any(find_damage(folder, manifest))

@@ -1,6 +1,6 @@
-"""A verification: what was asked for, what was checked, what was found; as JSON too, for programs and for records.
+"""Results of a verification, also as JSON.
 
-A sample is the same whenever it is drawn.
+A sample with one seed is always the same.
 """
 
 import datetime
@@ -26,14 +26,18 @@ _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.AS
 
 @dataclass(frozen=True)
 class Sample:
-    """How much is drawn, above 0 and up to 1, and the seed: another seed draws others."""
+    """Sample of files: a share in (0, 1] and a seed."""
 
     share: Fraction
     seed: str = "0"
 
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """A sample as people write it: `5%`, `0.05`. Raises UsageError where it is no share above 0 and up to 1."""
+        """Return the sample that a text states, such as `5%` or `0.05`.
+
+        Raises:
+            UsageError: The text is not a share above 0 and up to 1.
+        """
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
         if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
@@ -44,9 +48,10 @@ class Sample:
         return f"{float(self.share * 100):.12g}%"
 
     def fitting(self, items: Sequence[T], bytes_of: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Items by rank, each taken if what is taken stays within the share of all bytes; as they were ordered.
+        """Return the items of the sample, in their order.
 
-        So one that alone is more than the share is never taken: the sample costs what was asked for.
+        Items are considered by seeded rank and added while the sum stays within the share of all bytes. An item larger
+        than the share is never part of the sample.
         """
         left = math.floor(self.share * sum(map(bytes_of, items)))
         taken = set()
@@ -65,14 +70,13 @@ State = Literal["as_sealed", "not_read", "damaged"]
 
 @dataclass(frozen=True)
 class Scope:
-    """How far a verification goes.
+    """Extent of a verification.
 
     Attributes:
-        root: the data root in which the chain is followed upstream, and whose hub cache is looked into; None stays with
-            the artifact and its members.
-        sample: what is read of the bytes; None reads all.
-        content: whether the contents of compressed and Parquet files are worked out again; of a sample they are.
-        threads: how many files are read at a time.
+        root: data root, to verify upstream artifacts and its hub cache; None verifies the artifact and its members.
+        sample: sample of the bytes to read; None reads all.
+        content: whether to recompute the contents of compressed and Parquet files; a sample always does.
+        threads: number of files read in parallel.
     """
 
     root: Path | None = None
@@ -84,17 +88,16 @@ class Scope:
 
 @dataclass
 class Verification:
-    """What was checked, and what was found.
+    """Files that were checked, and findings.
 
     Attributes:
-        tasks: one for every file of the artifacts that is there in its size.
-        findings: all damage, and what is missing.
-        out_of_place: how many of the findings need no reading: files missing, of another size, not named.
+        tasks: hash tasks, one per file of the artifacts that exists in its sealed size.
+        findings: all damage and all missing files.
+        out_of_place: number of findings that need no reading: missing, of another size, not named.
         label_names: returns the names of the labels of a kind.
-        hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
-            None where upstream was not asked for.
-        contents: what is wrong with the content of each file in which it was worked out; None where nothing is.
-        unread_contents: files that were read as stored, and have a content that was not worked out.
+        hub, sources: state of the external inputs in the hub cache and in local folders; None without upstream.
+        contents: content error of each file whose content was recomputed; None if it is right.
+        unread_contents: number of intact files whose content was not recomputed.
     """
 
     folder: Path
@@ -112,7 +115,7 @@ class Verification:
     _complaints: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
-        """Tasks that are done, in any order; what is wrong becomes findings."""
+        """Add results of finished tasks, in any order; errors become findings."""
         self._complaints |= {id(task): complaint for task, complaint in results}
         for part, cure in zip(self.parts, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             wrong = [
@@ -125,20 +128,22 @@ class Verification:
             self.sources.findings += wrong  # theirs is the last part
 
     def artifact_state(self, task: HashTask) -> State:
-        """What is known of a file."""
+        """Return the state of a file."""
         if id(task) not in self._complaints:
             return "not_read"
         return "as_sealed" if self._complaints[id(task)] is None else "damaged"
 
     @property
     def sealed_target(self) -> list[HashTask]:
-        """The artifacts' files that are as sealed."""
+        """Files of the artifacts that match their manifests."""
         return [task for task in self.tasks if self.artifact_state(task) == "as_sealed"]
 
     @property
     def verdict(self) -> Verdict:
-        """Intact is said of what was read to the last byte, and of nothing else; incomplete, where only upstream
-        artifacts are missing; that the source changed, where only files that the chain was once made from did.
+        """Verdict on everything that was read.
+
+        `intact` requires that every byte was read; `incomplete` means that only upstream artifacts are missing; `source
+        changed` means that only external inputs changed.
         """
         changed = len(self.sources.findings) if self.sources is not None else 0
         if len(self.findings) > len(self.chain.missing) + changed:
@@ -150,33 +155,33 @@ class Verification:
         return "intact" if not self.unread else "intact of a sample"
 
     def is_damaged(self, artifact: Artifact) -> bool:
-        """Whether anything contradicts an artifact's own manifest."""
+        """Check whether a finding contradicts an artifact's own manifest."""
         digest = artifact.manifest.digest
         return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
 
     @property
     def parts(self) -> Sequence[Sequence[HashTask]]:
-        """Hash tasks of the artifacts, of the hub cache, of the folders of sources."""
+        """Hash tasks of the artifacts, the hub cache and the source folders."""
         return self.tasks, *(held.tasks if held is not None else [] for held in (self.hub, self.sources))
 
     @property
     def all_tasks(self) -> list[HashTask]:
-        """Of all parts, one after the other."""
+        """Hash tasks of all parts."""
         return [task for part in self.parts for task in part]
 
     @property
     def unread(self) -> list[HashTask]:
-        """Files that the sample left out."""
+        """Tasks of files outside the sample."""
         return [task for task in self.all_tasks if id(task) not in self._complaints]
 
     @property
     def bytes_checked(self) -> int:
-        """Of the artifacts' files that are as sealed."""
+        """Bytes of intact files of the artifacts."""
         return sum(task.bytes for task in self.sealed_target)
 
     @property
     def percent_read(self) -> float:
-        """How much of the artifacts' bytes was read, right or wrong."""
+        """Percentage of the bytes of the artifacts that was read, right or wrong."""
         there = sum(task.bytes for task in self.tasks)
         read = sum(task.bytes for task in self.tasks if id(task) in self._complaints)
         return 100 * read / there if there else 100.0
@@ -186,7 +191,11 @@ SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """For a report; the program's versions and host are as provenance has them."""
+    """Return the report of a verification.
+
+    Args:
+        program: versions and host, as in provenance.
+    """
     scope, hub, sources = found.scope, found.hub, found.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
