@@ -63,9 +63,9 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
     from pipeline_assets.corpus.converted_shards import gather_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
-    from pipeline_assets.corpus.dedup.candidates import find_exact
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
     from pipeline_assets.corpus.dedup.dedup_corpus import find_near, open_run, publish_edges
+    from pipeline_assets.corpus.dedup.exact_copies import find_exact
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus

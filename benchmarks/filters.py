@@ -28,7 +28,7 @@ from filter_flows import ROWS, lines, shards
 from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
-from pipeline_assets.corpus.dedup.repeated_windows import select_windows
+from pipeline_assets.corpus.dedup.window_hashes import select_windows
 from pipeline_assets.corpus.document import Document, DocumentText
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.verdict import apply_filters

@@ -29,7 +29,9 @@ from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, Sets, option_finder
 from pipeline_assets.commands.terminal import AsJson, answer, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
-from pipeline_assets.corpus.dedup.recipe import Banding, DedupRecipe, NearRecipe, RemovalCaps
+from pipeline_assets.corpus.dedup.proposal import Banding
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe

@@ -23,7 +23,8 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, check_caps
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE

@@ -34,8 +34,7 @@ class Contamination:
         best: Item with the largest fraction of its n-grams in the document; the first of several.
         shared: Distinct n-grams of that item in the document.
         first_word: Word at which its first n-gram begins.
-        is_removed: Mask of the words to remove: those in n-grams of the items, and those that the recipe cuts in
-            addition.
+        is_removed: Mask of the words to remove: n-grams of the items, and the margin that the recipe cuts.
     """
 
     number: int

@@ -69,8 +69,8 @@ def decontaminate_shard(
 
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
     rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, with `cut/words` and
-    `cut/bytes`; `dropped/<reason>`; `contaminated/<evaluation set>` documents, `cut_for/<evaluation set>` those that
-    were cut; `rejected/<reason>`.
+    `cut/bytes`; `dropped/<reason>`; `contaminated/<evaluation set>` documents, `cut_for/<evaluation set>` cut
+    documents; `rejected/<reason>`.
 
     Raises:
         InputError: A line is not a Document.
@@ -200,8 +200,8 @@ def decontaminate_corpus(
     dropped or cut, in order; rejects.
 
     Args:
-        building: Staging directory of the build.
-        sources: Corpora by source; a deduplicated one has several sources, which the names of its shards tell.
+        staging: Staging directory of the build.
+        sources: Corpora by source; a deduplicated one has several sources, which are in the names of its shards.
         evaluation: Evaluation sets, at least one, with unique names.
         recipe: Rules for contamination.
         settings: Run settings.

@@ -217,7 +217,7 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """Map the index into memory; the last one is kept for the life of the process.
 
     Args:
-        building: Folder of the build that wrote it.
+        folder: Staging directory of the build that wrote it.
         digests: Hashes of the files of `write_index`, since the folder may have another index later.
     """
 

@@ -1,9 +1,9 @@
 """Search for n-grams in texts.
 
 Equal n-grams have one number, whatever their hashes. An n-gram's key is the polynomial of its words' hashes in an odd
-constant modulo 2**64, so the key of a longer n-gram extends that of its beginning. Keys propose n-grams; the words
-decide. A search has two steps. At each word of a text, a bitmap tells whether an n-gram may begin with the words there,
-as many as the shortest n-gram has. Few do, and only these are looked up in the table, which is large beside the bitmap.
+constant modulo 2**64, so a longer n-gram extends the key of its beginning. Keys propose n-grams; the words decide. For
+each word of a text, a bitmap shows whether an n-gram may begin there, from as many words as the shortest n-gram
+has. Few do, and only these are looked up in the table, which is much larger than the bitmap.
 """
 
 from typing import NamedTuple
@@ -102,7 +102,7 @@ def number_ngrams(
         first = remaining[is_new]
         is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
         ngrams[remaining[is_same]] = len(firsts) + groups[is_same]
-        # Different words with an equal key are grouped again without those that are numbered.
+        # Different words with an equal key remain, and are grouped again.
         firsts, remaining = np.append(firsts, first), remaining[~is_same]
     return ngrams, firsts
 
@@ -212,7 +212,7 @@ def _are_same(
     Args:
         words: First text.
         places: Positions in it.
-        others: Second text.
+        other_words: Second text.
         other_places: Positions in it.
         sizes: Words to compare at each pair of positions.
     """

@@ -69,7 +69,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """One of the largest groups of duplicates.
+    """Group of duplicates.
 
     Attributes:
         dropped: Number of documents that were dropped.

@@ -17,10 +17,14 @@ import pyarrow as pa
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
-from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
+from pipeline_assets.corpus.dedup.candidates import propose
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact
+from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
+from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept
+from pipeline_assets.corpus.dedup.neighbours import load_faiss
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_seen, store_names
 from pipeline_assets.corpus.dedup.sketches import FATAL, sketch_corpus
@@ -68,7 +72,7 @@ def dedup_corpus(
     largest groups with samples; rejects.
 
     Args:
-        building: Staging directory of the build.
+        staging: Staging directory of the build.
         sources: Corpora by source.
         recipe: Rules of the deduplication.
         settings: Run settings.
@@ -92,8 +96,8 @@ def dedup_corpus(
     exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
     near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
     decisions = resolution.write_decisions(dedup, sketched, exact, near)
-    groups = resolution.largest_groups(dedup, decisions)
-    kept = resolution.write_kept(dedup, sketched, decisions, groups)
+    groups = largest_groups(dedup, decisions)
+    kept = write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
@@ -167,11 +171,11 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
             yield number, Sample(row["doc_id"], row["source"], "", store.name)
 
 
-def _write_groups(dedup: DedupRun, groups: Sequence[resolution.LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
+def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept, strict=True)
-        for row, (doc_id, beginning) in receipt.notes[resolution.SAMPLES].items()
+        for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))

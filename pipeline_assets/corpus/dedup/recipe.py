@@ -1,19 +1,14 @@
 """Recipe of deduplication: comparison, selection and caps on removal."""
 
 import contextlib
-import math
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-import msgspec
 import pydantic
 
-from pipeline_assets.spine.artifact import Verdict
-from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import Decimal, Option, PerSource, RecipeError, RecipeSection
+from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommended, smallest_distance
+from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
 RECALL = 0.95  # share of the pairs at the threshold that are proposed
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
@@ -205,158 +200,3 @@ class DedupRecipe(RecipeSection):
             what = "`selection` quality requires `quality_column`"
             raise ValueError(f"{what}, and other selections do not allow it")
         return self
-
-
-_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"
-
-
-class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
-    """Counts of a source in the manifest."""
-
-    rows_in: int
-    exact_duplicate: int
-    near_duplicate: int
-
-
-_BySource = dict[str, _Removals]
-
-
-class RemovalCaps(PerSource):
-    """Caps on the fraction of a source's documents that are dropped.
-
-    They change no byte."""
-
-    check: ClassVar[str] = "removals_within_caps"
-    every_source: Annotated[
-        Decimal,
-        Option("Exit 1 if more of a source is dropped (fraction).", "max-removed", default=None),
-    ]
-
-    @pydantic.model_validator(mode="after")
-    def _are_fractions(self) -> Self:
-        too_large = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
-        if too_large:
-            raise ValueError(f"a fraction must be at most 1 (0.3 for 30 %), got {too_large[0]}")
-        return self
-
-    def evaluate(self, deduplicated: Manifest) -> Verdict:
-        """Check that no source lost more documents than its cap allows."""
-        try:
-            by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
-        except msgspec.ValidationError as error:
-            return Verdict(False, f"the manifest has no document counts by source: {error}")
-        passed, summaries = [], []
-        for source, counts in by_source.items():
-            dropped, cap = counts.exact_duplicate + counts.near_duplicate, self.cap(source)
-            passed.append(dropped <= cap * counts.rows_in)
-            sign = "at most " if passed[-1] else "MORE THAN "
-            share = dropped / max(counts.rows_in, 1)
-            summaries.append(f"{source}: {dropped:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
-        return Verdict(all(passed), "; ".join(summaries) + ("" if all(passed) else f": {_ADVICE}"))
-
-
-def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield the errors in a recipe's caps: unknown sources, or caps without `dedup`.
-
-    Args:
-        recipe: Content of the recipe file.
-        sources: Names of its sources.
-    """
-    fix = "correct or remove it"
-    if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
-        yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)
-    for name in section_at(recipe, "max_removed", "sources"):
-        if name not in sources:
-            yield RecipeError(("max_removed", "sources", name), f"{name} has a cap but is not a source", fix)
-
-
-@dataclass(frozen=True)
-class Banding:
-    """Signature cut into bands; documents with equal rows in one band are compared.
-
-    Attributes:
-        bands: Number of bands.
-        rows: Numbers of the signature in a band.
-    """
-
-    bands: int
-    rows: int
-
-    def __str__(self) -> str:
-        return f"{self.bands} bands of {self.rows} rows"
-
-    def proposes(self, similarity: float) -> float:
-        """Return the probability that one cut proposes a pair of this Jaccard similarity.
-
-        `band_keys` cuts twice, so this is a lower bound: with 14 bands of 8 rows, the second cut finds five in six of
-        the pairs at 0.8 that the first one misses.
-        """
-        return float(1 - (1 - similarity**self.rows) ** self.bands)
-
-
-def recommended(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with the most rows that proposes a share `recall` of pairs.
-
-    More rows mean fewer needless comparisons. Every permutation is used. Pairs above the threshold are found more
-    often.
-
-    Args:
-        permutations: Numbers in a signature.
-        threshold: Jaccard similarity of the pairs.
-        recall: Share of the pairs to propose.
-
-    Returns:
-        Bands of one row if no banding reaches `recall`.
-    """
-    divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
-    bandings = (Banding(permutations // rows, rows) for rows in divisors)
-    return next(banding for banding in bandings if banding.rows == 1 or banding.proposes(threshold) >= recall)
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Largest distance of binary sketches whose documents are compared.
-
-    Attributes:
-        bits: Bits in a sketch.
-        max_distance: Bits that may differ.
-    """
-
-    bits: int
-    max_distance: int
-
-    def __str__(self) -> str:
-        return f"{self.max_distance} of {self.bits} bits may differ"
-
-    def proposes(self, similarity: float) -> float:
-        """Return the probability that a pair of this Jaccard similarity is proposed.
-
-        Each bit differs with a probability of (1 - s) / 2.
-        """
-        differs = (1 - similarity) / 2
-        if differs == 0:
-            return 1.0
-        # Binomial probabilities of all distances up to the largest, by logarithms, as the binomials are huge.
-        logs = (
-            math.log(math.comb(self.bits, distance))
-            + distance * math.log(differs)
-            + (self.bits - distance) * math.log1p(-differs)
-            for distance in range(self.max_distance + 1)
-        )
-        return min(sum(map(math.exp, logs)), 1.0)
-
-
-def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
-    """Return the smallest distance that proposes a share `recall` of pairs.
-
-    Args:
-        bits: Bits in a sketch.
-        threshold: Jaccard similarity of the pairs.
-        recall: Share of the pairs to propose.
-
-    Returns:
-        Just below half of the bits if no distance reaches `recall`.
-    """
-    largest = max(bits // 2 - 1, 0)
-    distances = (Distance(bits, max_distance) for max_distance in range(largest))
-    return next((distance for distance in distances if distance.proposes(threshold) >= recall), Distance(bits, largest))

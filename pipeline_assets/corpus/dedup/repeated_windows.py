@@ -8,19 +8,13 @@ documents have; decide in one pass over these, in the order of documents. Shards
 result. Memory: a range of sorted data with all rows of its most frequent window; in the last step a bit for each
 repeated window. Files take 16 bytes per selected window.
 
-A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is the polynomial of its bytes, each
-increased by one so that zeros count, in an odd constant modulo 2**64. It is rolled from window to window (Karp and
-Rabin 1987, "Efficient randomized pattern-matching algorithms") and mixed by SplitMix64's finalizer. Windows whose hash
-is a multiple of `every` are selected: by content, so a moved passage keeps its selected windows (Manber 1994, "Finding
-similar files in a large file system"). Without such a window, the one with the smallest hash is selected. A document
-shorter than a window is one window. A window that a document repeats counts once.
+Selection of windows: see `window_hashes`.
 """
 
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,12 +33,11 @@ from pipeline_assets.corpus.dedup.sorted_runs import (
     total_rows,
     write_run,
 )
-from pipeline_assets.corpus.dedup.words import POLYNOMIAL
+from pipeline_assets.corpus.dedup.window_hashes import select_windows
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_table
-from pipeline_assets.corpus.packing.hashed_order import split_mix
 from pipeline_assets.spine.engine import RunSettings, RunStage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, grouped_by_size
@@ -53,80 +46,6 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
-_ONE_64, _ALL = np.uint64(1), np.uint64(2**64 - 1)
-
-
-class Selected(NamedTuple):
-    """Selected windows of documents, in the order of the texts, repetitions included.
-
-    Attributes:
-        hashes: Shape (windows,).
-        windows: Windows of each document, at least 1; shape (documents,).
-    """
-
-    hashes: NDArray[np.uint64]
-    windows: NDArray[np.int64]
-
-
-def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Selected:
-    """Select windows of documents.
-
-    Args:
-        texts: UTF-8 of each document.
-        window_bytes: Bytes in a window.
-        every: A window is selected if its hash is a multiple of this.
-    """
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
-    text = np.frombuffer(b"".join(texts), np.uint8)
-    hashes = np.empty(len(text) + len(texts) + 1, np.uint64)  # pages that are never written take no memory
-    windows = np.empty(len(texts), np.int64)
-    selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, windows)
-    return Selected(hashes[:selected].copy(), windows)
-
-
-@compiled
-def _select(
-    text: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    window_bytes: int,
-    every: np.uint64,
-    hashes: NDArray[np.uint64],
-    windows: NDArray[np.int64],
-) -> int:
-    """Fill `hashes` and `windows`, and return the number of selected windows.
-
-    Each hash is written; it remains if the count is increased afterwards.
-    """
-    # The coefficient of the byte that leaves a window, after one more multiplication.
-    power = _ONE_64
-    for _ in range(window_bytes):
-        power = power * POLYNOMIAL
-    count = 0
-    for document in range(len(windows)):
-        first, stop = count, offsets[document + 1]
-        end = min(offsets[document] + window_bytes, stop)
-        rolled = np.uint64(0)
-        # The first window, or the whole text if it is shorter.
-        for position in range(offsets[document], end):
-            rolled = rolled * POLYNOMIAL + (np.uint64(text[position]) + _ONE_64)
-        smallest = _ALL
-        while True:
-            hashed = split_mix(rolled)
-            smallest = min(smallest, hashed)
-            hashes[count] = hashed
-            count += hashed % every == 0
-            if end >= stop:
-                break
-            # Add the next byte and remove the first one of the window.
-            removed = (np.uint64(text[end - window_bytes]) + _ONE_64) * power
-            rolled = rolled * POLYNOMIAL + (np.uint64(text[end]) + _ONE_64 - removed)
-            end += 1
-        if count == first:  # no multiple of `every`
-            hashes[count] = smallest
-            count += 1
-        windows[document] = count - first
-    return count
 
 
 _decoder = msgspec.json.Decoder(LicensedText)
@@ -150,6 +69,8 @@ def select_shard(
         first_number: Number of the shard's first document; the others follow.
         recipe: Bytes and selection of windows.
         refused_licences: License tags whose documents are skipped.
+        window: Rows of the shard to process.
+        folder: Staging directory of the build.
 
     Raises:
         InputError: A line is not a Document.
@@ -221,7 +142,7 @@ def find_repeats(
 
     Args:
         run: Runner of tasks.
-        building: Staging directory of the build.
+        staging: Staging directory of the build.
         shards: Shards of the source, in order.
         recipe: Windows, and the share that drops a document.
         refused_licences: License tags whose documents are skipped, because they are dropped anyway.
@@ -311,6 +232,8 @@ def _decide_all(
         firsts: Number of repeated windows before each range of hashes, then of all.
         max_share: Share of seen windows that a kept document may have.
         max_rows: Rows in memory at a time.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
@@ -350,7 +273,7 @@ def _decide(
     Args:
         documents: Document of each row, ascending.
         windows: Repeated window of each row.
-        totals: Windows of the row's document, including those that no other document has.
+        totals: Windows of the row's document, including windows that no other document has.
         firsts: See `_decide_all`.
         numerator: Numerator of the largest share.
         denominator: Denominator of the largest share.

@@ -6,7 +6,6 @@ all kept ones is kept. The decision depends on earlier documents only, and edges
 one pass with a bit for each document decides everything, without computing components.
 """
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +19,13 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, bitmap_contains, empty_bitmap, is_member
-from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import document_numbers
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
-from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
+from pipeline_assets.corpus.dedup.sketches import IDS
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, write_run
-from pipeline_assets.corpus.document import RAW_DOCUMENTS
-from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, to_array, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
@@ -133,12 +130,10 @@ def _walk(
 
 
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
-SAMPLES = "samples"
-_SAMPLE_CHARACTERS = 400
 _encoder = msgspec.json.Encoder()
 
 
-_DROPPED = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
+DROPPED_ROW = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
 
 
 class _Fate(NamedTuple):
@@ -182,7 +177,7 @@ def decide_shard(
 
     An exact copy of a near duplicate gets the same `duplicate_of` as its original, so that document is always kept.
 
-    Files: the decisions; the dropped rows, as `_DROPPED`. Counts: `out`, the kept documents, `exact_duplicate`,
+    Files: the decisions; the dropped rows, as `DROPPED_ROW`. Counts: `out`, the kept documents, `exact_duplicate`,
     `near_duplicate`; `of_seen`, documents that were dropped because a store contains a duplicate.
 
     Args:
@@ -192,6 +187,8 @@ def decide_shard(
         near: Near duplicates.
         seen: Signature stores.
         zstd_level: Compression level.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
@@ -215,7 +212,7 @@ def decide_shard(
                     dropped.append((row, fate.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
-        file.write(np.array(dropped, _DROPPED).tobytes())
+        file.write(np.array(dropped, DROPPED_ROW).tobytes())
     return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
 
 
@@ -251,110 +248,3 @@ def _near_fates(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fa
         number: _Fate(first, "near_duplicate", first_id, similarity, containment, None, seen_in)
         for number, first_id, seen_in, first, similarity, containment in rows
     }
-
-
-GROUPS, MEMBERS = 10, 3  # groups in the report, and dropped documents shown of each
-_BLOCK_DOCUMENTS = 1 << 24
-
-
-@dataclass(frozen=True)
-class LargeGroup:
-    """A group of duplicates.
-
-    Attributes:
-        kept: Number of the kept document.
-        dropped: How many documents were dropped for it.
-        members: Numbers of the first dropped documents.
-    """
-
-    kept: int
-    dropped: int
-    members: Sequence[int]
-
-
-def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
-    """Find the largest groups, the largest first; of equal ones, the one kept first.
-
-    Memory: four bytes for each of 16 Mi documents at a time, and the dropped rows of one shard.
-    """
-    row_files = [dedup.staging.path(decision.files[1].path) for decision in decisions]
-    largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
-    for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
-        counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
-        for path in row_files:
-            positions = np.fromfile(path, _DROPPED)["kept"].astype(np.int64) - start
-            np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
-        # The tenth largest count of the block; smaller groups cannot be among the ten largest.
-        lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
-        large = np.flatnonzero(counts >= max(int(lowest), 1))
-        candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
-        largest = heapq.nsmallest(GROUPS, [*largest, *candidates])
-    members: dict[int, list[int]] = {number: [] for _, number in largest}
-    for shard, path in zip(dedup.shards, row_files, strict=True):
-        own = np.fromfile(path, _DROPPED)
-        for row, kept in own[np.isin(own["kept"], np.array([*members], np.uint64))].tolist():
-            if len(members[kept]) < MEMBERS:
-                members[kept].append(shard.first_number + row)
-    return [LargeGroup(number, -negated, members[number]) for negated, number in largest]
-
-
-def write_kept(
-    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
-) -> list[Receipt]:
-    """Write the kept documents of all shards, and sample the groups.
-
-    Args:
-        dedup: The deduplication.
-        sketched: Receipts of its sketches.
-        decisions: Receipts of its decisions.
-        groups: Groups whose documents are sampled for the report.
-
-    Returns:
-        Receipts of `keep_documents`.
-    """
-    samples = {number for group in groups for number in (group.kept, *group.members)}
-    tasks = []
-    for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
-        rows = (number - shard.first_number for number in samples)
-        sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        tasks.append(Task.for_kernel(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
-    return dedup.run("keep", tasks)
-
-
-def keep_documents(
-    shard: CorpusShard,
-    dropped: Path,
-    fatal: frozenset[int],
-    sampled: frozenset[int],
-    zstd_level: int,
-    window: Window,
-    folder: StagingView,
-) -> Receipt:
-    """Write the kept documents of a shard, in order.
-
-    Counts: `documents`; `dropped_bytes` of text. Notes: `samples`, ids and first characters of sampled rows, by row.
-
-    Args:
-        shard: Shard of the corpus.
-        dropped: File of the dropped rows, see `decide_shard`.
-        fatal: Poison rows.
-        sampled: Rows to sample.
-        zstd_level: Compression level.
-    """
-    dropped_rows = frozenset(np.fromfile(dropped, _DROPPED)["row"].tolist())
-    dropped_bytes = 0
-    samples: dict[str, list[str]] = {}
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
-        for lines, _ in read_lines(shard, window):
-            kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in fatal]
-            writer.write_lines(b"".join(kept), len(kept))
-            decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled]
-            for (row, _), document in zip(decoded, decode(decoded, shard, RAW_DOCUMENTS), strict=True):
-                if row in dropped_rows:
-                    dropped_bytes += len(document.text.encode())
-                if row in sampled:
-                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
-    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
-    return Receipt([writer.output(name)], counts, {SAMPLES: samples})

@@ -38,7 +38,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     has the sets of each shard.
 
     Args:
-        building: Staging directory of the build.
+        staging: Staging directory of the build.
         deduplicated: Corpus to sign.
         recipe: Recipe of its deduplication.
         settings: Run settings.

@@ -84,7 +84,7 @@ def with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     """Read a range of a corpus, followed by the rows of stores with one of its keys.
 
     Args:
-        of: Range whose first column is the key; another column is the `order`.
+        key_range: Range whose first column is the key; another column is the `order`.
         seen: Runs of stores with the same columns.
     """
     corpus_rows = key_range.table()
@@ -104,7 +104,7 @@ def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa
     """Return the name of the store that contains each document, or null.
 
     Args:
-        orders: Priorities of documents, shape (documents,).
+        priorities: Priorities of documents, shape (documents,).
         seen: Stores in the order of their documents.
     """
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)

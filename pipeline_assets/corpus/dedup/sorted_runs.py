@@ -1,7 +1,7 @@
 """Sorted runs: tables in the order of their first column, read by ranges of keys.
 
-A run is an uncompressed Parquet file of small row groups. The statistics of their keys tell which row groups a range
-needs. So the data to be sorted may exceed memory by far: one range of all runs is read at a time and sorted there.
+A run is an uncompressed Parquet file of small row groups. A range needs the row groups whose key statistics overlap
+it. So the data to be sorted may exceed memory by far: one range of all runs is read at a time and sorted there.
 The number of ranges depends on memory; the union of their results does not.
 """
 

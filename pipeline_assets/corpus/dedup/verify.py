@@ -22,9 +22,9 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
 from pipeline_assets.corpus.dedup.document_order import document_numbers
+from pipeline_assets.corpus.dedup.minhash import shingle_sets
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
-from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, distinct_pairs, total_rows, write_run
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
@@ -73,6 +73,8 @@ def write_sets(
         members: File of the bitmap.
         shingle_words: Words per shingle.
         area: Folder of the two files.
+        window: Rows of the shard to process.
+        folder: Staging directory of the build.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     is_compared = bitmap_contains(own_numbers, load_bitmap(members))
@@ -169,6 +171,8 @@ def verify_pairs(
         threshold: Jaccard similarity as a decimal.
         fetched_shingles: Approximate number of shingles in memory at a time.
         max_compared: Earlier documents that each document is compared with; None for all.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
     """
     table = pairs.table()
     compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
@@ -244,17 +248,17 @@ def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fractio
 def _count_shared(
     hashes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
     shared: NDArray[np.int64],
 ) -> None:
     """Count the common hashes of each pair of sets by merging them.
 
     The hashes of a set ascend. No step has a branch that a processor must predict.
     """
-    for pair in range(len(left)):
-        at, end = offsets[left[pair]], offsets[left[pair] + 1]
-        other, other_end = offsets[right[pair]], offsets[right[pair] + 1]
+    for pair in range(len(first)):
+        at, end = offsets[first[pair]], offsets[first[pair] + 1]
+        other, other_end = offsets[second[pair]], offsets[second[pair] + 1]
         common = 0
         while at < end and other < other_end:
             own, its = hashes[at], hashes[other]

@@ -111,8 +111,7 @@ def _normalize(
     Each character is written; the position of the next one decides whether it remains. A branch at the end of each word
     would cost more than everything else, because processors mispredict it.
 
-    Args:
-        words: Receives the start of each word in the new text, then its end. A blank follows each word.
+    `words` receives the start of each word in the new text, then its end. A blank follows each word.
     """
     byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
@@ -139,7 +138,7 @@ def _normalize(
             words[number] = out
             number += is_word & ~was_word
             normalized[out] = low
-            # Write the other bytes, the first of which is lowest.
+            # Write the other bytes, from the lowest.
             while low > 0xFF:
                 low >>= 8
                 out += 1

@@ -55,7 +55,7 @@ class DrawnDocuments:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the lines.
 
-        Columns besides ids and places: `epoch` from 0; `tokens` of the document, including its end token;
+        Columns in addition to ids and places: `epoch` from 0; `tokens` of the document, including its end token;
         `packed_tokens`, all of them except for the document that the budget cuts; `first_row`, in which it begins;
         `is_whole`, whether that row has all of it.
         """
@@ -131,7 +131,7 @@ class DrawnDocuments:
 
         Args:
             source: Name of the source.
-            there: Tokens of all its documents.
+            document_tokens: Tokens of all its documents.
             is_first: Mask of the draws that are the first of their document; later draws have no more tokens.
             tokens: Tokens of each draw's document.
             packed: Packed tokens of each draw.

@@ -36,9 +36,9 @@ def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     Memory: 8 bytes for each number.
 
     Args:
-        things: How many numbers to order.
+        count: How many numbers to order.
         seed: Seed of the recipe.
-        of: Subject; different subjects have independent orders.
+        *subject: Objects to order; different subjects have independent orders.
     """
     start = int.from_bytes(seeded_rank(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)

@@ -169,7 +169,7 @@ def bisect_largest(budget: int, is_valid: Callable[[int], bool]) -> int:
 
     Args:
         budget: Upper bound.
-        is_fine: Whether a budget is valid; 0 is.
+        is_valid: Whether a budget is valid; 0 is.
     """
     valid, invalid = 0, budget + 1
     middle = budget

@@ -117,11 +117,11 @@ def pack_corpus(
 ) -> BuildResult:
     """Pack a corpus.
 
-    Files: those that `formats.memmap` describes, and rejects. If the fast tokenizer disagrees with its oracle, the
+    Files: the layout of `formats.memmap`, and rejects. If the fast tokenizer disagrees with its oracle, the
     oracle encodes everything again.
 
     Args:
-        building: Staging directory of the build.
+        staging: Staging directory of the build.
         shards: Shards of the corpus.
         recipe: Content of the packed set.
         settings: Run settings.

@@ -61,6 +61,8 @@ def write_rows(
         seq_len: Tokens in a row.
         padding: Id of the padding token.
         zstd_level: Compression level of the index.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
     """
     segments = _row_segments(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)

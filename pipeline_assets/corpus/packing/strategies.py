@@ -47,6 +47,7 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 
     Args:
         pieces: Number of pieces of each length, shape (seq_len + 1,).
+        seq_len: Tokens in a row.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)
@@ -176,7 +177,7 @@ def _mark(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
 
 @inner
 def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
-    """Return the least room in the tree from `minimum` on; -1 if there is none."""
+    """Return the least room in the tree from `minimum` on; -1 if none is."""
     leaves = len(tree) >> 1
     node = leaves + minimum
     # Go right: up until a node is a left child, then to its sibling, until a subtree has a room.
@@ -282,7 +283,7 @@ def _segments(
 
     Args:
         first: Number of the first row.
-        rows: Row as it was filled, for each row of the packed set: whole rows first, then those of `starts`.
+        rows: Number in the order of filling, for each row of the packed set: whole rows first, then those of `starts`.
         whole: Draws of whole rows.
         starts: Start of each other row in `draws`.
         draws: Draws of the other rows.

@@ -56,7 +56,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     Args:
         mixture: All sources.
         recipe: Requested rows.
-        asked: Tokens that fill the rows.
+        requested_tokens: Tokens that fill the rows.
         possible: Rows that the available tokens fill.
     """
     source = min(mixture.sources, key=lambda source: source.most / source.weight)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, shingle_sets, signatures
 from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
-from pipeline_assets.corpus.dedup.sketches import band_keys, binary_sketches, shingle_sets, signatures
 from pipeline_assets.corpus.dedup.words import normalize
 
 

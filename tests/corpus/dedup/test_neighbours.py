@@ -12,8 +12,8 @@ from made_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
 
-from pipeline_assets.corpus.dedup.candidates import select_faiss_device
-from pipeline_assets.corpus.dedup.recipe import Distance
+from pipeline_assets.corpus.dedup.neighbours import select_faiss_device
+from pipeline_assets.corpus.dedup.proposal import Distance
 from pipeline_assets.spine.errors import UsageError
 
 

@@ -3,14 +3,9 @@
 import pytest
 from dedup_build import recipe
 
-from pipeline_assets.corpus.dedup.recipe import (
-    Banding,
-    DedupRecipe,
-    Distance,
-    RemovalCaps,
-    recommended,
-    smallest_distance,
-)
+from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommended, smallest_distance
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 
 SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
 

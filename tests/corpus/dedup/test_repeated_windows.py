@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from plain_windows import plain_hash, plain_repeats, plain_windows
 
 from pipeline_assets.corpus.dedup import repeated_windows
-from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels, select_windows
+from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels
+from pipeline_assets.corpus.dedup.window_hashes import select_windows
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe

@@ -14,6 +14,7 @@ from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.dedup import repeated_windows
+from pipeline_assets.corpus.dedup.window_hashes import Selected
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
@@ -152,7 +153,7 @@ def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_
 ) -> None:
     select = repeated_windows.select_windows
 
-    def select_or_die(texts: Sequence[bytes], *settings: int) -> repeated_windows.Selected:
+    def select_or_die(texts: Sequence[bytes], *settings: int) -> Selected:
         if any(b"deadly" in text for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return select(texts, *settings)

@@ -1,0 +1,94 @@
+"""Exact copies of a corpus: documents with equal hashes of their normalized texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
+from pipeline_assets.corpus.dedup.sketches import HASHES
+from pipeline_assets.corpus.dedup.sorted_runs import (
+    KeyRange,
+    Runs,
+    even_ranges,
+    is_first,
+    total_rows,
+    write_run,
+)
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+
+_EXACT, _COPIES = f"{WORK}/exact", f"{WORK}/copies.set"
+_HASH_BYTES = 250  # memory for a row: as read, sorted and written
+_SEEN_ROWS = 4  # rows of stores, which are only read, that need as much memory as one row that is sorted and paired
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Exact copies of a corpus; empty if the recipe does not look for them.
+
+    Attributes:
+        runs: Runs of `find_copies`.
+        copies: File of the bitmap of all copies.
+    """
+
+    runs: Runs = ()
+    copies: Path | None = None
+
+
+def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+    """Find the exact copies of the corpus from its sketches."""
+    seen = tuple(store.hashes for store in dedup.seen)
+    hashes = memory_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
+    runs = dedup.runs(dedup.run("exact", (Task.for_kernel(find_copies, key_range, seen) for key_range in hashes)))
+    return ExactCopies(runs, save_bitmap(dedup.documents_in(runs, "number"), dedup.staging.path(_COPIES)))
+
+
+def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
+    """Divide the keys into ranges that fit in memory together with the rows of stores."""
+    rows = total_rows(runs) + total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
+    return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
+
+
+def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
+    """Find the exact copies in a range of hashes.
+
+    Files: a run by `number` of the copy; `first` and `first_id` are the priority and id of the kept document. Counts:
+    `copies`.
+
+    Args:
+        hashes: Range of the corpus.
+        seen: Runs of stores; documents of the corpus may be copies of theirs.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
+    """
+    table = with_seen(hashes, seen)
+    high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
+    # Group equal hashes; the document with the lowest priority is first in each group.
+    sorted_rows = np.lexsort((order, low, high))
+    is_original = is_first(high[sorted_rows], low[sorted_rows])
+    # The first row of each row's group.
+    firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(sorted_rows)), 0))
+    copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(order[sorted_rows]))
+    first_rows, copy_numbers = sorted_rows[firsts[copies]], document_numbers(order[sorted_rows[copies]])
+    by_number = np.argsort(copy_numbers)
+    first_rows = first_rows[by_number]
+    run = to_table(
+        {
+            "number": copy_numbers[by_number],
+            "first": order[first_rows],
+            "first_id": table["doc_id"].take(to_array(first_rows)),
+        }
+    )
+    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+
+
+def is_no_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
+    """Return a mask of the documents that are not exact copies."""
+    return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

@@ -1,0 +1,84 @@
+"""Kept documents of a deduplicated corpus, byte for byte as in its input."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.groups import LargeGroup
+from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW
+from pipeline_assets.corpus.dedup.sketches import FATAL
+from pipeline_assets.corpus.document import RAW_DOCUMENTS
+from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import Receipt, StagingView
+
+SAMPLES = "samples"
+_SAMPLE_CHARACTERS = 400
+
+
+def write_kept(
+    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
+) -> list[Receipt]:
+    """Write the kept documents of all shards, and sample the groups.
+
+    Args:
+        dedup: The deduplication.
+        sketched: Receipts of its sketches.
+        decisions: Receipts of its decisions.
+        groups: Groups whose documents are sampled for the report.
+
+    Returns:
+        Receipts of `keep_documents`.
+    """
+    samples = {number for group in groups for number in (group.kept, *group.members)}
+    tasks = []
+    for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
+        rows = (number - shard.first_number for number in samples)
+        sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
+        dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
+        tasks.append(Task.for_kernel(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+    return dedup.run("keep", tasks)
+
+
+def keep_documents(
+    shard: CorpusShard,
+    dropped: Path,
+    fatal: frozenset[int],
+    sampled: frozenset[int],
+    zstd_level: int,
+    window: Window,
+    folder: StagingView,
+) -> Receipt:
+    """Write the kept documents of a shard, in order.
+
+    Counts: `documents`; `dropped_bytes` of text. Notes: `samples`, ids and first characters of sampled rows, by row.
+
+    Args:
+        shard: Shard of the corpus.
+        dropped: File of the dropped rows, see `decide_shard`.
+        fatal: Poison rows.
+        sampled: Rows to sample.
+        zstd_level: Compression level.
+        window: Rows of the shard to process.
+        folder: Staging directory of the build.
+    """
+    dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW)["row"].tolist())
+    dropped_bytes = 0
+    samples: dict[str, list[str]] = {}
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+        for lines, _ in read_lines(shard, window):
+            kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in fatal]
+            writer.write_lines(b"".join(kept), len(kept))
+            decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled]
+            for (row, _), document in zip(decoded, decode(decoded, shard, RAW_DOCUMENTS), strict=True):
+                if row in dropped_rows:
+                    dropped_bytes += len(document.text.encode())
+                if row in sampled:
+                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
+    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
+    return Receipt([writer.output(name)], counts, {SAMPLES: samples})

@@ -1,0 +1,179 @@
+"""MinHash signatures of documents, their bands and binary sketches.
+
+MinHash: Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3.
+
+A shingle is n consecutive words. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64,
+mixed, and 1 instead of 0. Signatures equal those of datasketch 2.0 with its default scheme `affine32`, computed from
+the lower 32 bits of that hash: MurmurHash3's finalizer mixes them, and permutation k is `a[k] * h + b[k]` modulo 2**32.
+`a` and `b` are drawn from the seed as datasketch draws them.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, MinHashRecipe
+from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mixed
+
+_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # multipliers of MurmurHash3's 32-bit finalizer
+_16, _13 = np.uint32(16), np.uint32(13)
+_EMPTY = np.uint32(2**32 - 1)  # minimum of no hashes
+_ONE = np.uint64(1)
+
+
+@functools.cache
+def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """Draw `a` and `b` of the recipe's permutations, shape (2, permutations).
+
+    `a` is odd, so each permutation is a bijection.
+    """
+    random = np.random.RandomState(recipe.seed)
+    a = random.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.stack([a, random.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
+
+
+def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Hash the shingles of documents, in the order of the texts.
+
+    Returns:
+        Hashes of all shingles, and offsets of shape (documents + 1,). Document d has the hashes from `offsets[d]` to
+        before `offsets[d + 1]`: none if it has too few words.
+    """
+    sizes = np.maximum(batch.words() - shingle_words + 1, 0)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    hashes = np.empty(offsets[-1], np.uint64)
+    _hash_shingles(batch, shingle_words, hashes, offsets)
+    return hashes, offsets
+
+
+@compiled
+def _hash_shingles(
+    batch: NormalizedBatch, shingle_words: int, hashes: NDArray[np.uint64], offsets: NDArray[np.int64]
+) -> None:
+    # A word's coefficient after `shingle_words` more words; a rolling hash subtracts the oldest word with it.
+    power = np.uint64(1)
+    for _ in range(shingle_words):
+        power = power * POLYNOMIAL
+    for document in range(len(offsets) - 1):
+        words = batch.word_hashes[batch.first_words[document] : batch.first_words[document + 1]]
+        shingles = hashes[offsets[document] : offsets[document + 1]]
+        rolled = np.uint64(0)
+        # Start with all words of the first shingle but its last.
+        for word in range(min(shingle_words - 1, len(words))):
+            rolled = rolled * POLYNOMIAL + words[word]
+        for shingle in range(len(shingles)):
+            rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]  # add the newest word
+            if shingle:
+                rolled -= words[shingle - 1] * power  # remove the word before the shingle
+            shingles[shingle] = max(mixed(rolled), _ONE)
+
+
+def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Hash the distinct shingles of documents, ascending in each document.
+
+    Returns:
+        Hashes and offsets, see `_text_shingles`.
+    """
+    hashes, offsets = _text_shingles(batch, shingle_words)
+    for start, stop in itertools.pairwise(offsets.tolist()):
+        hashes[start:stop].sort()
+    is_last = np.append(hashes[:-1] != hashes[1:], True)  # keep the last of several equal hashes
+    # Keep the last hash of each document, even if the next document begins with the same one.
+    is_last[offsets[1:][offsets[1:] > 0] - 1] = True
+    kept = np.flatnonzero(is_last[: len(hashes)])
+    # A new offset is the number of hashes kept before the old one.
+    return hashes[kept], np.searchsorted(kept, offsets)
+
+
+def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """Compute the MinHash signatures of documents.
+
+    Returns:
+        Shape (documents, permutations); 2**32 - 1 everywhere for a document without shingles.
+    """
+    hashes, offsets = _text_shingles(batch, recipe.shingle_words)
+    signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
+    _sign(hashes, offsets, draw_permutations(recipe), signed)
+    return signed
+
+
+@inner
+def _finalized(shingle: np.uint64) -> np.uint32:
+    """Mix the lower 32 bits of a shingle's hash by MurmurHash3's 32-bit finalizer."""
+    key = np.uint32(shingle)
+    key = np.uint32((key ^ (key >> _16)) * _FIRST)
+    key = np.uint32((key ^ (key >> _13)) * _SECOND)
+    return key ^ (key >> _16)
+
+
+@compiled
+def _sign(
+    hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
+) -> None:
+    """Reduce the shingles of each document to the minimum of each permutation.
+
+    Four shingles per pass: reading and writing the signature costs as much as one shingle.
+    """
+    a, b = permutations[0], permutations[1]
+    for document in range(len(signed)):
+        shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
+        last = len(shingles) - 1
+        # A last pass with fewer than four shingles repeats the last one, which changes no minimum.
+        for shingle in range(0, len(shingles), 4):
+            h0 = _finalized(shingles[shingle])
+            h1 = _finalized(shingles[min(shingle + 1, last)])
+            h2 = _finalized(shingles[min(shingle + 2, last)])
+            h3 = _finalized(shingles[min(shingle + 3, last)])
+            for k in range(len(a)):
+                first = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
+                second = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
+                signature[k] = min(signature[k], min(first, second))
+
+
+def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
+    """Compute the keys of the bands of signatures; a common key proposes a pair.
+
+    A signature is cut twice: into bands of adjacent numbers, and into equally many bands of numbers that are `bands`
+    apart. Bands of different cuts share about one number, so the second cut finds most pairs that the first one misses,
+    without further permutations.
+
+    Args:
+        signed: Signatures, shape (documents, permutations).
+        bands: Number of bands in one cut.
+        salt: Documents with different salts share no key.
+
+    Returns:
+        Shape (documents, 2 * bands), or (documents, bands) if both cuts are equal: one band, or one row per band.
+    """
+    keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
+    _hash_bands(signed, bands, salt, keys)
+    return keys
+
+
+@compiled
+def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: NDArray[np.uint64]) -> None:
+    rows = signed.shape[1] // bands
+    for document in range(len(keys)):
+        for band in range(keys.shape[1]):
+            # First cut: `rows` adjacent numbers. Second cut: every `bands`-th number.
+            first, step = (band * rows, 1) if band < bands else (band - bands, bands)
+            key = mixed(mixed(salt) ^ np.uint64(band))  # different bands share no key
+            for row in range(rows):
+                key = mixed(key ^ np.uint64(signed[document, first + row * step]))
+            keys[document, band] = key
+
+
+def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Compute one bit per number of each signature: the lowest one after mixing.
+
+    Permutations are affine modulo 2**32, so unmixed lowest bits would all depend only on whether a hash is odd.
+
+    Returns:
+        Shape (documents, permutations / 8).
+    """
+    key = (signed ^ (signed >> _16)) * _FIRST  # `_finalized` for arrays
+    key = (key ^ (key >> _13)) * _SECOND
+    return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)

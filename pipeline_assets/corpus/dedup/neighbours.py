@@ -1,0 +1,236 @@
+"""Proposal of pairs by faiss: binary sketches that differ in few bits.
+
+A sketch has one bit of each mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König 2010,
+arXiv 0910.3349). Two documents have equal bits with a probability of (1 + s) / 2, where s is their Jaccard similarity.
+The search is exhaustive, so the pairs depend on the sketches alone, not on the device.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
+from pipeline_assets.corpus.dedup.document_order import document_numbers
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_no_copy
+from pipeline_assets.corpus.dedup.pair_runs import MAX_PAIRS, write_pairs
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
+from pipeline_assets.corpus.dedup.sorted_runs import (
+    KeyRange,
+    Runs,
+    bounded_ranges,
+    total_rows,
+)
+from pipeline_assets.corpus.formats.arrow_columns import numbers
+from pipeline_assets.spine.errors import RecipeKey, UsageError
+from pipeline_assets.spine.install_hints import install_hint
+from pipeline_assets.spine.stage import Task, Window, grouped_by_size
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
+
+logger = logging.getLogger("corpusmill")
+
+
+BLOCK_DOCUMENTS = 1 << 16
+_QUERIES = 128  # in one search: if they match a whole block, the answers take 100 MiB
+_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
+
+
+class _Sketches(NamedTuple):
+    """Documents of a block, in the order of their priorities.
+
+    Attributes:
+        orders: Priorities, shape (documents,).
+        bits: Sketches, shape (documents, bytes).
+        sources: Numbers of the sources; all 0 if documents of any two sources are compared.
+    """
+
+    orders: NDArray[np.uint64]
+    bits: NDArray[np.uint8]
+    sources: NDArray[np.int64]
+
+
+def neighbour_tasks(
+    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+) -> list[Task]:
+    """Return the tasks of all blocks, each with the blocks before it."""
+    stores = (store.sketches for store in dedup.seen)
+    seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
+    own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_parts(dedup.settings)), 1))
+    sources = None
+    if dedup.recipe.scope == "per-source":
+        sources = [span for store in dedup.seen for span in store.sources]
+        sources += [(shard.first_number, shard.source) for shard in dedup.shards]
+    device = select_faiss_device(dedup.settings.faiss_gpu)
+    rules = (exact.copies, sources, recipe, max_compared, device)
+    return [
+        Task.for_kernel(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)
+    ]
+
+
+def propose_neighbours(
+    block: KeyRange,
+    before: Sequence[KeyRange],
+    copies: Path | None,
+    sources: Sequence[tuple[int, str]] | None,
+    recipe: BinarySketchRecipe,
+    max_compared: int,
+    device: int | None,
+    window: Window,
+    folder: StagingView,
+) -> Receipt:
+    """Pair each document of a block with earlier documents whose sketches are near.
+
+    From each block, a document gets the first `max_compared` near ones.
+
+    Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
+
+    Args:
+        block: Range of priorities.
+        before: Blocks of all earlier documents, in order.
+        copies: File of the bitmap of exact copies, which are skipped; None if the recipe does not look for them.
+        sources: Number of the first document and source of each span; None if documents of any two sources are
+            compared.
+        recipe: Bits and distance.
+        max_compared: Pairs per document and block.
+        device: GPU that searches; None for the CPU.
+        window: Unused: a range has no input rows.
+        folder: Staging directory of the build.
+    """
+    load_faiss().omp_set_num_threads(1)
+    queries = _read_sketches(block, copies, sources, recipe)
+    earlier = (_read_sketches(key_range, copies, sources, recipe) for key_range in before)
+    bases = itertools.chain(earlier, [queries])
+    near_pairs = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
+    files: list[OutputFile] = []
+    proposed = 0
+    no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
+    for group in grouped_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], MAX_PAIRS):
+        pairs = np.concatenate(group, axis=1)
+        proposed += pairs.shape[1]
+        files.append(write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))
+    return Receipt(files, {"proposed": proposed})
+
+
+def _read_sketches(
+    block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+) -> _Sketches:
+    table = block.table().combine_chunks()
+    orders = numbers(table["order"])
+    bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
+    sorted_rows = np.argsort(orders)
+    sorted_rows = sorted_rows[is_no_copy(orders[sorted_rows], copies)]
+    orders = orders[sorted_rows]
+    return _Sketches(orders, bits[sorted_rows], _document_sources(document_numbers(orders), sources))
+
+
+def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
+    if spans is None:
+        return np.zeros(len(documents), np.int64)
+    firsts, names = zip(*spans, strict=True)
+    _, codes = np.unique(names, return_inverse=True)
+    # The span of a document is the last one that begins at or before it.
+    sources: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
+    return sources
+
+
+def _near_pairs(
+    queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield later and earlier documents of near pairs, shape (2, pairs).
+
+    Sources are searched one by one, with `_QUERIES` documents at a time.
+    """
+    for source in np.intersect1d(queries.sources, base.sources).tolist():
+        own, earlier = (part.orders[part.sources == source] for part in (queries, base))
+        bits = queries.bits[queries.sources == source]
+        index = _Index(base.bits[base.sources == source], recipe, device)
+        for start in range(0, len(own), _QUERIES):
+            later = own[start : start + _QUERIES]
+            query, place = index.near(bits[start : start + _QUERIES])
+            is_before = earlier[place] < later[query]
+            query, place = query[is_before], place[is_before]
+            # Position among the near documents of the same query; queries ascend.
+            rank = np.arange(len(query)) - np.searchsorted(query, query)
+            is_proposed = rank <= max_compared  # one more than is compared, so that `verify_pairs` counts capped ones
+            yield np.stack([later[query[is_proposed]], earlier[place[is_proposed]]])
+
+
+class _Index:
+    """Search index of all sketches of a block, on a GPU or the CPU."""
+
+    def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:
+        faiss: Any = load_faiss()
+        self._max_distance = recipe.max_distance
+        self._all = faiss.IndexBinaryFlat(recipe.bits)
+        self._all.add(np.ascontiguousarray(bits))
+        self._gpu: Any = None
+        if device is not None:
+            config = faiss.GpuIndexBinaryFlatConfig()
+            config.device = device
+            self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
+
+    def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find all near sketches.
+
+        Returns:
+            Numbers of queries and positions in the block, sorted by both.
+        """
+        if self._gpu is None:
+            query, place = self._within(queries)
+        else:
+            nearest = min(_NEAREST, self._all.ntotal)
+            distances, places = self._gpu.search(queries, nearest)
+            is_near = distances <= self._max_distance
+            # If even the farthest result is near, others may be missing: search these queries on the CPU.
+            is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
+            query, column = np.nonzero(is_near & ~is_cut[:, None])
+            cut_query, cut_place = self._within(queries[is_cut])
+            place = np.concatenate([places[query, column], cut_place])
+            query = np.concatenate([query, np.flatnonzero(is_cut)[cut_query]])
+        order = np.lexsort((place, query))
+        return query[order], place[order]
+
+    def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        # faiss excludes the radius itself; `limits` are offsets of each query's results.
+        limits, _, places = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
+        return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), places
+
+
+def load_faiss() -> ModuleType:
+    """Import faiss.
+
+    Raises:
+        UsageError: faiss is not installed.
+    """
+    try:
+        import faiss
+    except ImportError:
+        fix = f"{install_hint('faiss')}, or use minhash"
+        raise UsageError("faiss is not installed", RecipeKey("dedup.near.faiss"), fix) from None
+    module: ModuleType = faiss
+    return module
+
+
+def select_faiss_device(requested: int | None) -> int | None:
+    """Choose the device that searches, and log it.
+
+    Args:
+        requested: Number of a GPU; None for the CPU.
+
+    Returns:
+        The requested GPU, else the first one; None, the CPU, if no GPU is usable or requested.
+
+    Raises:
+        UsageError: faiss is not installed.
+    """
+    faiss = load_faiss()
+    gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0
+    device = None if requested is None or not gpus else requested if requested < gpus else 0
+    choice = "" if requested is None else f" (GPU {requested} requested, {gpus} available)"
+    logger.info("faiss searches on %s%s", "the CPU" if device is None else f"GPU {device}", choice)
+    return device
