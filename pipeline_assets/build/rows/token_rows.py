@@ -152,7 +152,7 @@ class PackedRows(TokenRows):
         draws = self.draws(part.id, part.source)
         told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:
-            words = [draw.words for draw in draws]
+            words = [draw.summary for draw in draws]
             return Fate(self.artifact, "drawn", "; ".join(words), describe=told, lines=words)
         reject = self.find_reject_row(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:

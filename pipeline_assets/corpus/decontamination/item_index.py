@@ -182,14 +182,9 @@ def _items(
     names: Sequence[_Name],
     recipe: DecontaminationRecipe,
 ) -> Items:
-    """Build the arrays of items.
+    """Build the arrays of items from pairs of n-gram and item, sorted by both.
 
-    Args:
-        pair_ngrams: N-gram of each pair, ascending; numbers may have gaps.
-        pair_items: Item of each pair, ascending for each n-gram.
-        count: Number of items.
-        names: Names of all items, in their order.
-        recipe: Rules for contamination.
+    Numbers of n-grams may have gaps. `names` are in the order of their items.
     """
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)

@@ -117,13 +117,7 @@ def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDA
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of at least one distinct n-gram.
-
-    Args:
-        words: Text with all n-grams.
-        first_words: First word of each n-gram.
-        sizes: Words of each n-gram.
-    """
+    """Build the table of at least one distinct n-gram."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
@@ -137,9 +131,7 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
 def _marks(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the uint64 and the three bits that mark each key in a bitmap.
 
-    Args:
-        keys: Keys of beginnings.
-        slots: Number of uint64 in the bitmap, a power of two.
+    `slots` is the number of uint64 in the bitmap, a power of two.
     """
     # Bits 0–5, 6–11 and 12–17 of a key choose one bit each; its upper half chooses the uint64.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
@@ -159,13 +151,7 @@ class Found(NamedTuple):
 
 
 def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> Found:
-    """Find n-grams in documents by their keys alone.
-
-    Args:
-        hashes: Hashes of all words, as in `NormalizedBatch`.
-        first_words: First word of each document, as in `NormalizedBatch`.
-        table: The n-grams.
-    """
+    """Find n-grams in documents by their keys; arguments as in `NormalizedBatch`."""
     shortest = int(table.all_sizes[0])
     # The key of the `shortest` words from each word on.
     keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
@@ -207,15 +193,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of positions at which the same words begin.
-
-    Args:
-        words: First text.
-        places: Positions in it.
-        other_words: Second text.
-        other_places: Positions in it.
-        sizes: Words to compare at each pair of positions.
-    """
+    """Return a mask of the pairs of positions at which the same `sizes` words begin."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

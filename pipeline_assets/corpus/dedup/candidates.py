@@ -9,17 +9,12 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_no_copy, memory_ranges
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy, memory_ranges
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
-from pipeline_assets.corpus.dedup.pair_runs import MAX_PAIRS, write_pairs
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS
-from pipeline_assets.corpus.dedup.sorted_runs import (
-    KeyRange,
-    is_first,
-    sorted_pairs,
-)
+from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import numbers
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
@@ -53,22 +48,15 @@ def propose_pairs(
 ) -> Receipt:
     """Propose every two documents that share a band of the range.
 
-    In a large bucket, each document is paired with the first ones only. Two documents of stores are not paired.
+    A document is paired with the first `max_compared` documents of its bucket that precede it. Documents in the bitmap
+    `copies` are skipped, and two documents of stores are not paired.
 
     Files: runs by `later` and `earlier`, the priorities of a pair; a pair may be in several. Counts: `buckets` of at
     least two documents; `capped_buckets`; `proposed` pairs, one for each band.
-
-    Args:
-        bands: Range of keys of bands.
-        seen: Runs of stores.
-        copies: File of the bitmap of exact copies, which are skipped; None if the recipe does not look for them.
-        max_compared: Documents of a bucket that each later one is paired with.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     table = with_seen(bands, seen)
     keys, orders = numbers(table["key"]), numbers(table["order"])
-    is_kept = is_no_copy(orders, copies)
+    is_kept = is_not_copy(orders, copies)
     keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
     is_new = is_first(keys)
     rows = np.arange(len(keys))
@@ -92,6 +80,6 @@ def propose_pairs(
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Divide rows into spans with about `MAX_PAIRS` pairs each."""
     total = np.cumsum(compared)
-    # The row that reaches each multiple of the limit ends a span; `before[-1:]` is empty without rows.
+    # The row that reaches each multiple of the limit ends a span; `total[-1:]` is empty without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1
     return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(compared))).tolist()]))

@@ -132,14 +132,7 @@ def _load_kernels(recipe: DedupRecipe) -> None:
 def find_near(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> resolution.NearDuplicates:
-    """Find the near duplicates among the pairs that bands or binary sketches propose.
-
-    Args:
-        dedup: The deduplication.
-        sketched: Receipts of its sketches.
-        recipe: Rules for near duplicates.
-        exact: Exact copies, which are not compared.
-    """
+    """Find the near duplicates among the pairs that bands or binary sketches propose."""
     proposed = propose(dedup, sketched, recipe, exact)
     written, edges = find_edges(dedup, proposed, recipe)
     return resolution.resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
@@ -164,7 +157,7 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
     """Yield the requested documents of a store with their numbers in the corpus."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
-        rows = parquet.read_columns(store.listed, ["doc_id", "source"]).take(
+        rows = parquet.read_columns(store.documents_file, ["doc_id", "source"]).take(
             to_array(np.array(store_numbers) - store.first_number)
         )
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):

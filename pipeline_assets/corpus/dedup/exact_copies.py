@@ -12,14 +12,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
 from pipeline_assets.corpus.dedup.sketches import HASHES
-from pipeline_assets.corpus.dedup.sorted_runs import (
-    KeyRange,
-    Runs,
-    even_ranges,
-    is_first,
-    total_rows,
-    write_run,
-)
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, even_ranges, is_first, total_rows, write_run
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
@@ -59,14 +52,10 @@ def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_byt
 def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies in a range of hashes.
 
+    The original may be a document of a store.
+
     Files: a run by `number` of the copy; `first` and `first_id` are the priority and id of the kept document. Counts:
     `copies`.
-
-    Args:
-        hashes: Range of the corpus.
-        seen: Runs of stores; documents of the corpus may be copies of theirs.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     table = with_seen(hashes, seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
@@ -89,6 +78,6 @@ def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, fold
     return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
 
 
-def is_no_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
+def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
     """Return a mask of the documents that are not exact copies."""
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

@@ -1,4 +1,4 @@
-"""Groups of duplicates, the largest of which are reported."""
+"""The largest groups of duplicates, for the report."""
 
 import heapq
 from collections.abc import Sequence

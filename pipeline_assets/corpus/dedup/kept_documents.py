@@ -23,17 +23,7 @@ _SAMPLE_CHARACTERS = 400
 def write_kept(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
-    """Write the kept documents of all shards, and sample the groups.
-
-    Args:
-        dedup: The deduplication.
-        sketched: Receipts of its sketches.
-        decisions: Receipts of its decisions.
-        groups: Groups whose documents are sampled for the report.
-
-    Returns:
-        Receipts of `keep_documents`.
-    """
+    """Write the kept documents of all shards, and sample the documents of groups."""
     samples = {number for group in groups for number in (group.kept, *group.members)}
     tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
@@ -55,16 +45,8 @@ def keep_documents(
 ) -> Receipt:
     """Write the kept documents of a shard, in order.
 
-    Counts: `documents`; `dropped_bytes` of text. Notes: `samples`, ids and first characters of sampled rows, by row.
-
-    Args:
-        shard: Shard of the corpus.
-        dropped: File of the dropped rows, see `decide_shard`.
-        fatal: Poison rows.
-        sampled: Rows to sample.
-        zstd_level: Compression level.
-        window: Rows of the shard to process.
-        folder: Staging directory of the build.
+    `dropped` is the file of the dropped rows, see `decide_shard`, and `fatal` are poison rows. Counts: `documents`;
+    `dropped_bytes` of text. Notes: `samples`, ids and first characters of the sampled rows, by row.
     """
     dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW)["row"].tolist())
     dropped_bytes = 0

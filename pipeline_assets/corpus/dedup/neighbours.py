@@ -17,15 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
 from pipeline_assets.corpus.dedup.document_order import document_numbers
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_no_copy
-from pipeline_assets.corpus.dedup.pair_runs import MAX_PAIRS, write_pairs
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import (
-    KeyRange,
-    Runs,
-    bounded_ranges,
-    total_rows,
-)
+from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, bounded_ranges, total_rows, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import numbers
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
@@ -85,21 +79,10 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    From each block, a document gets the first `max_compared` near ones.
+    From each block of `before` and its own, a document gets the first `max_compared` near ones, of its source only if
+    `sources` has spans: the number of the first document and the source of each. `device` is a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
-
-    Args:
-        block: Range of priorities.
-        before: Blocks of all earlier documents, in order.
-        copies: File of the bitmap of exact copies, which are skipped; None if the recipe does not look for them.
-        sources: Number of the first document and source of each span; None if documents of any two sources are
-            compared.
-        recipe: Bits and distance.
-        max_compared: Pairs per document and block.
-        device: GPU that searches; None for the CPU.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block, copies, sources, recipe)
@@ -123,7 +106,7 @@ def _read_sketches(
     orders = numbers(table["order"])
     bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
     sorted_rows = np.argsort(orders)
-    sorted_rows = sorted_rows[is_no_copy(orders[sorted_rows], copies)]
+    sorted_rows = sorted_rows[is_not_copy(orders[sorted_rows], copies)]
     orders = orders[sorted_rows]
     return _Sketches(orders, bits[sorted_rows], _document_sources(document_numbers(orders), sources))
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Signature cut into bands; documents with equal rows in one band are compared.
+    """Signature cut into bands of `rows` numbers.
 
-    Attributes:
-        bands: Number of bands.
-        rows: Numbers of the signature in a band.
+    Documents that are equal in one band are compared.
     """
 
     bands: int
@@ -31,16 +29,8 @@ class Banding:
 def recommended(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that proposes a share `recall` of pairs.
 
-    More rows mean fewer needless comparisons. Every permutation is used. Pairs above the threshold are found more
-    often.
-
-    Args:
-        permutations: Numbers in a signature.
-        threshold: Jaccard similarity of the pairs.
-        recall: Share of the pairs to propose.
-
-    Returns:
-        Bands of one row if no banding reaches `recall`.
+    The pairs have the Jaccard similarity `threshold`; pairs above it are found more often. More rows mean fewer
+    needless comparisons. Every permutation is used. If no banding reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -49,12 +39,7 @@ def recommended(permutations: int, threshold: float, recall: float) -> Banding:
 
 @dataclass(frozen=True)
 class Distance:
-    """Largest distance of binary sketches whose documents are compared.
-
-    Attributes:
-        bits: Bits in a sketch.
-        max_distance: Bits that may differ.
-    """
+    """Largest distance of binary sketches whose documents are compared, in bits."""
 
     bits: int
     max_distance: int
@@ -83,13 +68,8 @@ class Distance:
 def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
     """Return the smallest distance that proposes a share `recall` of pairs.
 
-    Args:
-        bits: Bits in a sketch.
-        threshold: Jaccard similarity of the pairs.
-        recall: Share of the pairs to propose.
-
-    Returns:
-        Just below half of the bits if no distance reaches `recall`.
+    The pairs have the Jaccard similarity `threshold`. If no distance reaches `recall`, it is just below half of the
+    bits.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (Distance(bits, max_distance) for max_distance in range(largest))

@@ -61,16 +61,9 @@ def select_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Files: runs by `hash` of a window, with the `number` of its document and the `windows` of that document; one row for
-    each distinct window of a document. Notes: `fatal`, the poison rows.
-
-    Args:
-        shard: Shard of the source.
-        first_number: Number of the shard's first document; the others follow.
-        recipe: Bytes and selection of windows.
-        refused_licences: License tags whose documents are skipped.
-        window: Rows of the shard to process.
-        folder: Staging directory of the build.
+    Documents with a license tag in `refused_licences` are skipped. Files: runs by `hash` of a window, with the `number`
+    of its document and the `windows` of that document; one row for each distinct window of a document. Notes: `fatal`,
+    the poison rows.
 
     Raises:
         InputError: A line is not a Document.
@@ -223,17 +216,10 @@ def _decide_all(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Decide on all documents in order.
+    """Decide on all documents in order, with at most about `max_rows` rows in memory.
 
-    Files: runs by `number` of a dropped document, with the `share` of its windows that are seen, float64.
-
-    Args:
-        repeated: Runs of all ranges of hashes.
-        firsts: Number of repeated windows before each range of hashes, then of all.
-        max_share: Share of seen windows that a kept document may have.
-        max_rows: Rows in memory at a time.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
+    `firsts` has the number of repeated windows before each range of hashes, then of all. Files: runs by `number` of a
+    dropped document, with the `share` of its windows that are seen, float64.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
@@ -270,16 +256,8 @@ def _decide(
 ) -> int:
     """Fill `dropped` and `shares`, and return the number of dropped documents.
 
-    Args:
-        documents: Document of each row, ascending.
-        windows: Repeated window of each row.
-        totals: Windows of the row's document, including windows that no other document has.
-        firsts: See `_decide_all`.
-        numerator: Numerator of the largest share.
-        denominator: Denominator of the largest share.
-        seen: Bit of each repeated window; those of kept documents are set.
-        dropped: Receives the numbers of dropped documents.
-        shares: Receives their shares of seen windows.
+    Rows are in the order of `documents`. `totals` counts all windows of a row's document, including windows that no
+    other document has. `seen` has a bit for each repeated window; those of kept documents are set.
     """
     number = start = 0
     while start < len(documents):

@@ -55,14 +55,7 @@ class NearDuplicates:
 
 
 def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Decide which documents the edges drop.
-
-    Args:
-        dedup: The deduplication.
-        edges: Runs of edges, in the order of their ranges.
-        exact: Exact copies, which follow the decision on their original.
-        counts: Counts of the comparison.
-    """
+    """Decide which documents the edges drop; `counts` are those of the comparison."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.documents_in(exact.runs, "first")
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -175,20 +168,11 @@ def decide_shard(
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    An exact copy of a near duplicate gets the same `duplicate_of` as its original, so that document is always kept.
+    `ids` are runs with the numbers and ids of the shard's documents. An exact copy of a near duplicate gets the same
+    `duplicate_of` as its original, so that document is always kept.
 
     Files: the decisions; the dropped rows, as `DROPPED_ROW`. Counts: `out`, the kept documents, `exact_duplicate`,
     `near_duplicate`; `of_seen`, documents that were dropped because a store contains a duplicate.
-
-    Args:
-        shard: Shard of the corpus.
-        ids: Runs with the numbers and ids of the shard's documents.
-        exact: Exact copies.
-        near: Near duplicates.
-        seen: Signature stores.
-        zstd_level: Compression level.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"

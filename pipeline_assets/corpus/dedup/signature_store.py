@@ -72,7 +72,7 @@ class SeenStore:
     name: str
     first_number: int
     documents: int
-    listed: Path
+    documents_file: Path
     hashes: SeenRuns
     bands: SeenRuns
     sketches: SeenRuns

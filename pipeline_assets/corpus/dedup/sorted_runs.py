@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.document_order import document_numbers
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array
+from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.staging import OutputFile, StagingView
+from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 _ROW_GROUP_ROWS = 1 << 13
+_PAIRS = f"{WORK}/pairs"
+MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 _KEYS = 2**64  # exclusive upper bound of all keys
 Runs = tuple[Path, ...]
 
@@ -169,3 +171,9 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """
     pairs = np.stack(sorted_pairs(*pairs))
     return pairs[:, is_first(*pairs)]
+
+
+def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
+    """Write distinct pairs of later and earlier documents, shape (2, pairs)."""
+    later, earlier = distinct_pairs(pairs)
+    return write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))

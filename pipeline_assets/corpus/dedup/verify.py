@@ -66,15 +66,8 @@ def write_sets(
 ) -> Receipt:
     """Write the shingle sets of the documents of a shard that are in a bitmap.
 
-    Files: the sets and their index; none if no document of the shard is in the bitmap. Counts: `compared` documents.
-
-    Args:
-        shard: Shard of the corpus.
-        members: File of the bitmap.
-        shingle_words: Words per shingle.
-        area: Folder of the two files.
-        window: Rows of the shard to process.
-        folder: Staging directory of the build.
+    Files in `area`: the sets and their index; none if no document of the shard is in the bitmap `members`. Counts:
+    `compared` documents.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     is_compared = bitmap_contains(own_numbers, load_bitmap(members))
@@ -159,20 +152,14 @@ def verify_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Find the edges among a range of pairs.
+    """Find the edges among a range of pairs, by their later document.
+
+    About `fetched_shingles` shingles are in memory at a time. A document is compared with `max_compared` earlier ones
+    at most; None means all.
 
     Files: a run of edges by `later`, then `earlier`, the priorities of the two documents, with `doc_id` and
     `other_doc_id`, `shared` shingles, and `shingles` and `other_shingles` of each. Counts: compared `pairs`, `edges`,
     and `capped_documents`, which had more pairs than are compared.
-
-    Args:
-        pairs: Range by later document.
-        sets: Shingle sets of all compared documents.
-        threshold: Jaccard similarity as a decimal.
-        fetched_shingles: Approximate number of shingles in memory at a time.
-        max_compared: Earlier documents that each document is compared with; None for all.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     table = pairs.table()
     compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))

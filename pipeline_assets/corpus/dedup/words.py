@@ -164,12 +164,9 @@ def mixed(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word.
+    """Hash each word; `words` has the starts, and the end of the last one.
 
-    Args:
-        eights: The eight bytes from each byte of the text on.
-        words: Start of each word, then the end of the last one; a blank follows each word.
-        hashes: Receives the hashes.
+    A blank follows each word. `eights` has the eight bytes from each byte of the text on.
     """
     for word in range(len(words) - 1):
         position = words[word]

@@ -93,16 +93,9 @@ class DrawnDocuments:
     def _draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return all draws of some documents of a shard.
+        """Return document, epoch and number of all draws of some documents of a shard.
 
-        Args:
-            source: Draws of the source.
-            offset: Number of the shard's first document in the source.
-            start: First document, numbered in the shard.
-            stop: Number after the last document.
-
-        Returns:
-            Document in the shard, epoch and number of each draw.
+        Documents are numbered in the shard, whose first one has the number `offset` in its source.
         """
         # Entries low to high - 1 of the last epoch's prefix are these documents.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]
@@ -127,15 +120,10 @@ class DrawnDocuments:
         packed: NDArray[np.int32],
         whole: NDArray[np.bool_],
     ) -> None:
-        """Add counts of a piece of a shard.
+        """Add counts of a piece of a shard, whose documents have `document_tokens`.
 
-        Args:
-            source: Name of the source.
-            document_tokens: Tokens of all its documents.
-            is_first: Mask of the draws that are the first of their document; later draws have no more tokens.
-            tokens: Tokens of each draw's document.
-            packed: Packed tokens of each draw.
-            whole: Whether one row has all of a draw.
+        `is_first` masks the draws that are the first of their document; later draws have no more tokens. The other
+        arrays have a value for each draw.
         """
         text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(
@@ -151,12 +139,7 @@ class DrawnDocuments:
 
 
 def license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
-    """Count tokens by license.
-
-    Args:
-        license_tags: License of each document.
-        tokens: Tokens of each document, shape (documents,).
-    """
+    """Count tokens by license; both arrays have a value for each document."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(numbers(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
@@ -184,7 +167,7 @@ class DrawnLine:
         return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Description of the draw and its row."""
         where = f"in row {self.first_row:,}" if self.is_whole else f"that begin in row {self.first_row:,}"
         return f"drawn {self.describe} {where}"

@@ -60,8 +60,8 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
     The keys are overwritten, and half of their memory is released.
     """
     count = len(keys)
-    # Key i consists of values 2 i (its lower half on little-endian machines) and 2 i + 1. Value i is written after
-    # value 2 i is read, so no lower half is lost.
+    # Key i consists of values 2i (its lower half on little-endian machines) and 2i + 1. Value i is written after
+    # value 2i is read, so no lower half is lost.
     numbers = keys.view(np.uint32)
     for chunk in chunks(count):
         numbers[chunk] = numbers[2 * chunk.start : 2 * chunk.stop : 2]

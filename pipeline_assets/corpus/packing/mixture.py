@@ -41,7 +41,7 @@ class SourceText:
     rejected: int
 
     @property
-    def most(self) -> Fraction:
+    def max_tokens(self) -> Fraction:
         """Tokens that the cap allows."""
         return self.max_epochs * self.tokens
 
@@ -98,14 +98,14 @@ class Mixture:
     @property
     def largest_budget(self) -> int:
         """Largest number of tokens that the caps of all sources allow."""
-        return min(int(source.most / source.weight) for source in self.sources)
+        return min(int(source.max_tokens / source.weight) for source in self.sources)
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
         """Return the documents of a source, numbered in it, in the order of an epoch."""
         text = self.sources[source]
         return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
 
-    def in_order(self, source: int, epoch: int) -> NDArray[np.int32]:
+    def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
         """Return the lengths of a source's documents in the order of an epoch.
 
         The latest epoch of each source is cached.
@@ -123,7 +123,7 @@ class Mixture:
         while missing := int(sum(deficits)):
             number = deficits.index(max(deficits))
             draws, documents = drawn[number], len(self.sources[number].lengths)
-            tokens = int(self.in_order(number, draws.epochs)[draws.partial])
+            tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial])
             if tokens > missing:
                 return Draws(drawn, Cut(number, missing))
             deficits[number] -= tokens
@@ -136,16 +136,12 @@ class Mixture:
         """Return the largest draws of a source with at most so many tokens."""
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
-        partial, prefix_tokens = longest_prefix(self.in_order(number, epochs), remaining)
+        partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)
         return SourceDraws(epochs, partial, epochs * source.tokens + prefix_tokens)
 
 
 def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
-    """Find the longest prefix of documents with at most `tokens` tokens.
-
-    Returns:
-        Number of documents, and their tokens.
-    """
+    """Count the documents and tokens of the longest prefix with at most `tokens`."""
     prefix_tokens = 0
     for chunk in chunks(len(lengths)):
         totals = np.cumsum(lengths[chunk], dtype=np.int64) + prefix_tokens
@@ -165,12 +161,7 @@ def gather(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[
 
 
 def bisect_largest(budget: int, is_valid: Callable[[int], bool]) -> int:
-    """Find the largest budget from 0 to `budget` that is valid, by bisection.
-
-    Args:
-        budget: Upper bound.
-        is_valid: Whether a budget is valid; 0 is.
-    """
+    """Find the largest valid budget from 0, which is valid, to `budget`, by bisection."""
     valid, invalid = 0, budget + 1
     middle = budget
     while invalid - valid > 1:

@@ -42,14 +42,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest.
-
-    Args:
-        recipe: Resolved recipe.
-        encoded: Counts of all encoded shards together.
-        documents: Counts of draws by source.
-        plan: Receipt of the plan.
-    """
+    """Return the counts of the manifest; `encoded` are those of all shards together."""
     read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
@@ -80,7 +73,7 @@ def _quotient(part: int, total: int) -> str:
     return f"{part / total:.6f}"
 
 
-def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
+def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by the names of their sources.
 
     Shards of one source keep their order. An empty source needs no weight.
@@ -134,7 +127,7 @@ def pack_corpus(
         InputError: A shard is damaged, or the tokenizer file is not valid.
         RetryableError: The disk has no space for the rows.
     """
-    ordered = in_order(shards, recipe)
+    ordered = sort_by_source(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
     return with_oracle_fallback(tokenizer, lambda by: _pack(staging, ordered, recipe, settings, created_at, by))
 
@@ -161,7 +154,7 @@ def _pack(
     run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
     raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
-    files, resolved = PlanFiles.below(staging), ResolvedPack.from_content(plan.notes[SETTLED])
+    files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[SETTLED])
     row_bytes = resolved.seq_len * DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)

@@ -98,7 +98,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     Raises:
         UsageError: A source has too few tokens.
     """
-    files, lengths = PlanFiles.below(folder), document_lengths(encoded)
+    files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded)
     mixture, recipe = _resolve(encoded, lengths, requested)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
     # Without a requested number of rows, everything is drawn, even if it fills less than a row.

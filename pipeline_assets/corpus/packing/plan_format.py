@@ -93,7 +93,7 @@ class PlanFiles:
     taken: Path
 
     @classmethod
-    def below(cls, folder: StagingView) -> "PlanFiles":
+    def from_folder(cls, folder: StagingView) -> "PlanFiles":
         """Return the paths in a staging directory."""
         return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
 

@@ -55,14 +55,6 @@ def write_rows(
     """Write a range of rows.
 
     Files: the rows' bytes of the token file; their lines of the index. Counts: `tokens`.
-
-    Args:
-        rows: Range of rows.
-        seq_len: Tokens in a row.
-        padding: Id of the padding token.
-        zstd_level: Compression level of the index.
-        window: Unused: a range has no input rows.
-        folder: Staging directory of the build.
     """
     segments = _row_segments(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)

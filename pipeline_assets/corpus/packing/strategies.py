@@ -233,11 +233,7 @@ def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
 
 
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
-    """Move a document from another row into each empty row.
-
-    Returns:
-        Number of rows that are still empty.
-    """
+    """Move a document into each empty row; return the number of rows still empty."""
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
         if empty_rows and row_sizes[document_rows[draw]] > 1:
@@ -279,16 +275,9 @@ def _segments(
     lengths: NDArray[np.int32],
     seq_len: int,
 ) -> Segments:
-    """Build the segments of consecutive rows of the packed set.
+    """Build the segments of consecutive rows of the packed set, from row `first` on.
 
-    Args:
-        first: Number of the first row.
-        rows: Number in the order of filling, for each row of the packed set: whole rows first, then those of `starts`.
-        whole: Draws of whole rows.
-        starts: Start of each other row in `draws`.
-        draws: Draws of the other rows.
-        lengths: Tokens of all draws.
-        seq_len: Tokens in a row.
+    `rows` has the number of each row in the order of filling: first the whole rows, then the rows of `starts`.
     """
     is_whole = rows < len(whole)
     shared = rows[~is_whole] - len(whole)

@@ -43,7 +43,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
         draws = mixture.draws(budget)
         pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
         for number, drawn in enumerate(draws.source_draws):
-            partial = mixture.in_order(number, drawn.epochs)[: drawn.partial]
+            partial = mixture.ordered_lengths(number, drawn.epochs)[: drawn.partial]
             pieces += drawn.epochs * epoch_pieces[number] + count_pieces(partial, seq_len)
         return rows_needed(pieces, seq_len)
 
@@ -53,13 +53,9 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
     """Describe the source that falls short, and the possible changes.
 
-    Args:
-        mixture: All sources.
-        recipe: Requested rows.
-        requested_tokens: Tokens that fill the rows.
-        possible: Rows that the available tokens fill.
+    `possible` is the number of rows that the available tokens fill.
     """
-    source = min(mixture.sources, key=lambda source: source.most / source.weight)
+    source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _decimal(Fraction(needed, source.tokens), 3, up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
@@ -71,9 +67,9 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     fixes = [f"request at most {possible:,} rows"]
     if not possible:
         fixes = [f"lower `pack.seq_len`: the available tokens do not fill a row of {recipe.seq_len:,}"]
-    available, is_only = sum(source.most for source in mixture.sources), len(mixture.sources) == 1
+    available, is_only = sum(source.max_tokens for source in mixture.sources), len(mixture.sources) == 1
     if available >= requested_tokens and not is_only:
-        fixes.append(f"lower its weight to at most {_round_down(source.most / requested_tokens)}")
+        fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)}")
     elif available >= recipe.seq_len and not is_only and not possible:
         fixes.append("lower its weight and request fewer rows")
     return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
