@@ -239,8 +239,8 @@ def test_all_invalid_conditions_are_reported_together() -> None:
     assert told == [
         "`rules.one.0` is 'a = 1'",
         "`rules.two.0` is 'b = 1'",
-        "`rules.two.1` is 3",
-        "`rules.three` is []",
+        "`rules.two.1` must be text, got 3",
+        "`rules.three` must have at least 1 item, got []",
     ]
 
 
