@@ -116,7 +116,7 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way(
             {"text": "query"},
             "set quiz has no column `query`; its first row has id, question, choices; set `columns.text`",
         ),
-        ({"min_item_words": 20}, "wrong.yaml: `min_item_words` is 20, and `ngram_words` 13"),
+        ({"min_item_words": 20}, "wrong.yaml: `min_item_words` must be at most `ngram_words` 13, got 20"),
         ({"given": "report/mixed"}, "expected a stage_a/normalized or stage_a/filtered or"),
     ],
 )

@@ -151,16 +151,16 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--threshold", "2"), "--threshold: it is '2': the similarity must be in (0, 1], got 2"),
-        (("--bands", "13"), "13 --bands of 8 rows use 104 permutations, but signatures have 112: make them equal"),
+        (("--threshold", "2"), "--threshold is '2': the similarity must be in (0, 1], got 2"),
+        (("--bands", "13"), "13 bands of 8 rows use 104 permutations, but signatures have 112: make them equal"),
         (
             ("--near-selection", "quality"),
             "--near-selection quality requires --quality-column, and other selections do not allow it; "
-            "correct the options",
+            "correct the recipe",
         ),
         (
             ("--max-removed", "7"),
-            "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct the options",
+            "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct the recipe",
         ),
         (("--input", "out/stage_a/normalized/notes"), "two inputs have the name notes"),
         (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: the input is repeated; give it once"),
