@@ -50,7 +50,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
 def _way_back(store: RowStore, source: AnyRow) -> str:
     """What became of a row of a source in the artifact that it was traced from."""
     for found in follow_source(RowStores(SYSTEMS.kinds, store.lineage), source):
-        for fate in (found.fate, *(fate for _, fate in found.below)):
+        for fate in (found.fate, *(fate for _, fate in found.downstream)):
             if fate.artifact.folder == store.artifact.folder:
                 return fate.outcome
     raise AssertionError(f"{source} doesn't lead back to {store.artifact.folder}")

@@ -62,10 +62,10 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
     for reject in followed.rejects:
         yield f"{folder}"
         yield f"  rejected  {reject.describe(_place(followed, folder.name, reject.file, reject.row))}"
-    for _, fate in followed.below:
+    for _, fate in followed.downstream:
         yield f"{fate.artifact.folder}"
-        yield from (f"  {line}" for line in fate.lines or [fate.words])
-    if part is not None and not followed.below:
+        yield from (f"  {line}" for line in fate.lines or [fate.summary])
+    if part is not None and not followed.downstream:
         yield "  no artifact depends on it"
 
 

@@ -13,7 +13,7 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import keep_recipe
-from pipeline_assets.build.rows.export import refuse_folder, write_ndjsonl, write_txt
+from pipeline_assets.build.rows.export import raise_if_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
@@ -74,7 +74,7 @@ def raw(
     Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl
     """
     if output is not None:
-        refuse_folder(output)
+        raise_if_folder(output)
     corpus = _build_source(build, "raw", _hub_section(dataset, keys, build.run, output), RAW_CORPUS.name)
     pages = (f"  {corpus.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
     print_lines([str(corpus.folder), *pages])
@@ -108,7 +108,7 @@ def filter(
 
     Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt
     """
-    refuse_folder(output_path)
+    raise_if_folder(output_path)
     if min_chars > max_chars:
         what = f"must be at most --max-chars ({max_chars:,}), got {min_chars:,}"
         raise UsageError(what, "--min-chars", "lower it")
@@ -252,7 +252,7 @@ def _derived(path: Path, name: str, changes: Content, build: Build) -> tuple[Sta
 def _log_to(file: Path | None) -> None:
     if file is None:
         return
-    refuse_folder(file)
+    raise_if_folder(file)
     make_folder(file.absolute().parent)
     if file.suffix != _STATISTICS:
         handler = logging.FileHandler(file)

@@ -185,21 +185,21 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
     labels, fate, part = followed.store.labels, followed.fate, followed.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
-        yield f"          {fate.words}".translate(IN_ONE_LINE)
+        yield f"          {fate.summary}".translate(IN_ONE_LINE)
         return
     answer = ", which contains it as an answer" if fate.outcome == "merged" else ""
     yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
-    for store, downstream in followed.below:
-        yield f"{store.labels.artifact:8}  {downstream.artifact.folder}: {downstream.words}".translate(IN_ONE_LINE)
-    if not followed.below:
+    for store, downstream in followed.downstream:
+        yield f"{store.labels.artifact:8}  {downstream.artifact.folder}: {downstream.summary}".translate(IN_ONE_LINE)
+    if not followed.downstream:
         yield "          no artifact depends on it"
 
 
 def followed_json(followed: "FollowedRow") -> dict[str, Any]:
     """Return a followed row as JSON values, with its fates downstream."""
     groups: dict[str, Any] = {}
-    for store, fate in followed.below:
+    for store, fate in followed.downstream:
         groups.setdefault(store.labels.group, []).append(_fate_json(fate))
     doc_id = None if followed.part is None else followed.part.id
     return {**_fate_json(followed.fate), "digest": followed.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
@@ -211,5 +211,5 @@ def _fate_json(fate: "Fate") -> dict[str, Any]:
         "outcome": fate.outcome,
         "detail": fate.detail,
         **fate.place,
-        **fate.describe,
+        **fate.details,
     }

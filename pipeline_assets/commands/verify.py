@@ -135,7 +135,7 @@ def _summary(result: "Verification") -> str:
     missing = len(result.chain.missing)
     rest = _describe_contents(result)
     rest += f"; {missing:,} upstream artifacts are missing, with their inputs" if missing else ""
-    checked = f"{len(result.sealed_target):,} of {files:,} files match their manifests, {size:,} bytes"
+    checked = f"{len(result.intact_tasks):,} of {files:,} files match their manifests, {size:,} bytes"
     if result.scope.sample is None or not result.unread:
         return f"{word}: {checked}{rest}"
     checked += "; of all others, names and sizes only"

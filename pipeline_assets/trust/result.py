@@ -134,7 +134,7 @@ class Verification:
         return "as_sealed" if self._complaints[id(task)] is None else "damaged"
 
     @property
-    def sealed_target(self) -> list[HashTask]:
+    def intact_tasks(self) -> list[HashTask]:
         """Files of the artifacts that match their manifests."""
         return [task for task in self.tasks if self.artifact_state(task) == "as_sealed"]
 
@@ -177,7 +177,7 @@ class Verification:
     @property
     def bytes_checked(self) -> int:
         """Bytes of intact files of the artifacts."""
-        return sum(task.bytes for task in self.sealed_target)
+        return sum(task.bytes for task in self.intact_tasks)
 
     @property
     def percent_read(self) -> float:
@@ -219,7 +219,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             for finding in found.findings
         ],
         "files": len(found.tasks),
-        "files_as_sealed": len(found.sealed_target),
+        "files_as_sealed": len(found.intact_tasks),
         "bytes": sum(task.bytes for task in found.tasks),
         "bytes_as_sealed": found.bytes_checked,
         "percent_of_bytes_read": round(found.percent_read, 3),

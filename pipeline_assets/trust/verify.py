@@ -130,7 +130,7 @@ def _read_contents(found: Verification) -> None:
         for file in artifact.manifest.identity.files
         if not file.is_raw
     }
-    tasks = [task for task in found.sealed_target if (task.owner, task.name) in hashes]
+    tasks = [task for task in found.intact_tasks if (task.owner, task.name) in hashes]
     if not scope.content and scope.sample is None:
         found.unread_contents = len(tasks)
         return

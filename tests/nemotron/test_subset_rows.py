@@ -14,7 +14,7 @@ from rows_contract import hold_contract
 from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.rows.conversations import CandidateRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.store import Line, Source
+from pipeline_assets.build.rows.store import Source, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
@@ -113,12 +113,12 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
     for number in range(len(store)):
         [part] = store.row_at(number).parts
         origin = store.origin(part)
-        assert isinstance(origin, Line) and isinstance(origin.store, CandidateRows)
+        assert isinstance(origin, UpstreamRow) and isinstance(origin.store, CandidateRows)
         assert (origin.part().id, origin.part().text) == (part.id, part.text)
         [traced], [same] = trace_row(store, number), trace_row(upstream, origin.number)
         assert traced.text.source == same.text.source
         fate = store.fate(origin.part())
-        assert fate is not None and (fate.outcome, [*fate.describe["subsets"]]) == ("chosen", ["hard"])
+        assert fate is not None and (fate.outcome, [*fate.details["subsets"]]) == ("chosen", ["hard"])
     left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
     fate = store.fate(upstream.row_at(left[0]).parts[0])
     assert fate is not None and fate.outcome == "in_no_subset"

@@ -40,7 +40,7 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         [own], [other] = trace_row(store, row), trace_row(together, row + 3)
         assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
         [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
-        below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.below}
+        below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.downstream}
         steps = ("prompts", "near_duplicates", "deduplicated")
         prompts, near, kept = (
             root / "nemotron" / "nemotron_v1" / step / "nemotron-science-v1" / "RQA" for step in steps

@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedR
 from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.source_row import SourceListing
-from pipeline_assets.build.rows.store import Fate, Labels, Line, Part, Source, drop_reason, source_in
+from pipeline_assets.build.rows.store import Fate, Labels, Part, Source, UpstreamRow, reject_summary, source_in
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
@@ -47,26 +47,26 @@ class ConversationRows(FileRows):
     """Normalised rows of one split, which were made from rows of files.
 
     Attributes:
-        input_kinds: Row store of the upstream split that contains each row; None if rows were read from files.
+        upstream_rows: Row store of the upstream split that contains each row; None if rows were read from files.
     """
 
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "the column `id` has them; --row takes a number"
-    input_kinds: "ClassVar[type[ConversationRows] | None]" = None
-    reject_file_count: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
+    upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
+    reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 
-    def origin(self, part: Part) -> Line | Source:
-        file, row = self.place_in_source(part)
-        if self.input_kinds is None:
-            return source_in(self.listing(part.source), file, [row], find_license(part), "row: license")
+    def origin(self, part: Part) -> UpstreamRow | Source:
+        file, row = self.source_place(part)
+        if self.upstream_rows is None:
+            return source_in(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
-        return self.input_kinds(self.lineage.locate(digest), self.lineage).line_of_source(file, row)
+        return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
 
     def fate(self, part: Part) -> Fate | None:
-        return fate_of_row(self, part)
+        return fate_by_source_row(self, part)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"completion_tokens": part.record["stats_completion_tokens"]}
@@ -91,15 +91,15 @@ class KeptConversations(ConversationRows):
     """Rows of a split that stay of its normalised rows, in their order."""
 
     labels = _labels("deduplicated", "deduplicated")
-    reads_sources, made_of = False, ConversationRows
-    reject_file_count: ClassVar = {"dropped": DROPPED_FILE}
+    reads_sources, input_kinds = False, ConversationRows
+    reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
 
 class LayoutRows(ConversationRows):
     """Rows of all splits of a dataset: the files of the normalised splits under a second name."""
 
     labels = _labels("laid out", "laid_out")
-    reads_sources, made_of = False, ConversationRows
+    reads_sources, input_kinds = False, ConversationRows
 
 
 class _FolderRows(ConversationRows):
@@ -108,22 +108,22 @@ class _FolderRows(ConversationRows):
     Attributes:
         group: what the folders are called, as JSON has it.
         outcome: of a row that is in some.
-        otherwise: outcome of a row that is in none, and why.
+        fallback: outcome of a row that is in none, and why.
     """
 
     reads_sources = False
     group: ClassVar[str]
     outcome: ClassVar[str]
-    otherwise: ClassVar[tuple[str, str]]
+    fallback: ClassVar[tuple[str, str]]
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
-        places = {name: found for name in self.files if (found := self.place_with(values, [name])) is not None}
+        places = {name: found for name in self.files if (found := self.find_place(values, [name])) is not None}
         if not places:
-            return Fate(self.artifact, *self.otherwise)
+            return Fate(self.artifact, *self.fallback)
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         told, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
-        return Fate(self.artifact, self.outcome, told, row=first, describe={self.group: folders}, lines=[told])
+        return Fate(self.artifact, self.outcome, told, row=first, details={self.group: folders}, lines=[told])
 
 
 class CandidateRows(_FolderRows):
@@ -131,9 +131,9 @@ class CandidateRows(_FolderRows):
 
     labels = _labels("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
-    input_kinds = KeptConversations
+    upstream_rows = KeptConversations
     group, outcome = "pools", "pooled"
-    otherwise = "in_no_pool", "no pool's conditions hold of it, or its licence is refused"
+    fallback = "in_no_pool", "no pool's conditions hold of it, or its licence is refused"
 
 
 class SubsetRows(_FolderRows):
@@ -144,9 +144,9 @@ class SubsetRows(_FolderRows):
     labels = _labels("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
     group, outcome = "subsets", "chosen"
-    otherwise = "in_no_subset", "it has no score, no rule asks for it, or there were enough"
+    fallback = "in_no_subset", "it has no score, no rule asks for it, or there were enough"
 
-    def origin(self, part: Part) -> Line | Source:
+    def origin(self, part: Part) -> UpstreamRow | Source:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
         [scores, *_] = [one for name, one in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
@@ -158,10 +158,10 @@ class SubsetRows(_FolderRows):
         for name, pools in self._upstream(dataset):
             if name.startswith(_POOLS):
                 rows = CandidateRows(pools, self.lineage)
-                return Line(rows, rows.row_number(file, row))
+                return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [one for name, one in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return source_in(listing, file, [row], find_license(part), "row: license")
+        return source_in(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """What it was made from, of a partition: `system/artifact/partition`, and where that lies."""
@@ -170,12 +170,12 @@ class SubsetRows(_FolderRows):
                 yield entry["name"], self.lineage.locate(entry["digest"])
 
 
-def find_license(part: Part) -> str:
+def license_tag(part: Part) -> str:
     """The licence tag of a row."""
     return str(part.record["meta_license"] or "not stated")
 
 
-def fate_of_row(store: FileRows, part: Part) -> Fate | None:
+def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
     """What became of a normalised row where each stays or is kept aside. None of a prompt: its row is asked itself."""
     if not isinstance(part.record, Mapping):
         return None
@@ -184,38 +184,38 @@ def fate_of_row(store: FileRows, part: Part) -> Fate | None:
     if found is not None:
         return store.fate_at(*store.locate_row(found[0]), ["kept"])
     gone = store.find_reject(*place)
-    return None if gone is None else Fate(store.artifact, gone[0], drop_reason(gone[1]))
+    return None if gone is None else Fate(store.artifact, gone[0], reject_summary(gone[1]))
 
 
-class _EvaluationQuestions(DocumentRows):
+class _PromptDocuments(DocumentRows):
     """Documents whose ids are those of normalised rows, behind the names of their splits."""
 
-    def origin(self, part: Part) -> Line:
+    def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)
-        return rows.line_of_source(*self.place_in_source(part))
+        return rows.upstream_row_for_source(*self.source_place(part))
 
-    def id_upstream(self, part: Part) -> str:
+    def upstream_id(self, part: Part) -> str:
         return part.id.removeprefix(f"{part.source}/")
 
 
-class PromptRows(_EvaluationQuestions, SourceRows):
+class PromptRows(_PromptDocuments, SourceRows):
     """What the rows of a split ask that stay whatever others say."""
 
     labels = Labels("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
-    reject_file_count: ClassVar = {"dropped": DROPPED_FILE}
+    reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
     def fate(self, part: Part) -> Fate | None:
-        return fate_of_row(self, part)
+        return fate_by_source_row(self, part)
 
 
-class DecontaminatedPrompts(_EvaluationQuestions, DecontaminatedRows):
+class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
     """Prompts that hold no item of an evaluation set."""
 
     labels = Labels("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
-class ComparedPrompts(_EvaluationQuestions, DeduplicatedRows):
+class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
     """Prompts that are nearly no other."""
 
     labels = Labels("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows
-from pipeline_assets.build.rows.store import Fate, Labels, Part, drop_reason
+from pipeline_assets.build.rows.store import Fate, Labels, Part, reject_summary
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
@@ -29,7 +29,7 @@ class DerivedRows(DocumentRows):
         outcome: str = "kept",
     ) -> Fate | None:
         """The fate of a document that is here; None of one that isn't."""
-        found = self.place_with({"doc_id": part.id, "source": part.source}, shards)
+        found = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if found is None else self.fate_at(*found, lines, told, outcome)
 
 
@@ -53,11 +53,11 @@ class FilteredRows(DerivedRows):
                 seen.insert(0, str(dropped))
             lines = [f"dropped for {dropped.reason}", *(f"  {one}" for one in seen)]
             told |= {"reason": dropped.reason, "changes": {}}
-            return Fate(self.artifact, "dropped", str(dropped), describe=told, lines=lines)
+            return Fate(self.artifact, "dropped", str(dropped), details=told, lines=lines)
         reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
-            lines = [f"rejected: {drop_reason(reject)}", *(f"  {one}" for one in seen)]
-            return Fate(self.artifact, "rejected", drop_reason(reject), describe=told, lines=lines)
+            lines = [f"rejected: {reject_summary(reject)}", *(f"  {one}" for one in seen)]
+            return Fate(self.artifact, "rejected", reject_summary(reject), details=told, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
         kept = self._kept(part, ["kept", *(f"  {one}" for one in seen), *changed], told, [part.shard])
         if kept is None:
@@ -92,7 +92,7 @@ class DeduplicatedRows(DerivedRows):
             detail = lines[0].removeprefix(f"{word} ")
             if decision.decision == "near_duplicate":
                 detail += f", similarity {decision.similarity:.4f}"
-            return Fate(self.artifact, decision.decision, detail, describe=told, lines=lines)
+            return Fate(self.artifact, decision.decision, detail, details=told, lines=lines)
         return self._kept(part, lines, told)
 
 
@@ -109,7 +109,7 @@ class DecontaminatedRows(DerivedRows):
         spans = ", ".join(f"{start:,}-{end:,}" for start, end in found.spans)
         lines = [f"{found.action} for {found.reason}", f"  {found}", f"  in characters {spans}: {found.excerpt}"]
         if found.action == "dropped":
-            return Fate(self.artifact, found.action, str(found), describe=told, lines=lines)
+            return Fate(self.artifact, found.action, str(found), details=told, lines=lines)
         return self._kept(part, lines, told, outcome=found.action)
 
     def missing_message(self, row_id: str) -> tuple[str, str]:

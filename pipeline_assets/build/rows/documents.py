@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import Labels, Line, Part, Source, source_in
+from pipeline_assets.build.rows.store import Labels, Part, Source, UpstreamRow, source_in
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -44,7 +44,7 @@ class DocumentRows(FileRows):
         """All of them, in order; a block is in memory at a time."""
         return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
 
-    def origin(self, part: Part) -> Line | Source:
+    def origin(self, part: Part) -> UpstreamRow | Source:
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _rows_by_file(meta, _has_answers(listing.corpus))

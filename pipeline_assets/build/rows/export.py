@@ -50,7 +50,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
         InputError: a shard is damaged.
     """
     if out.exists():
-        raise _is_there(out)
+        raise _exists_error(out)
     if out.parent.is_dir():
         durable.remove_leftovers(out.parent)
     building = temporary_path(out)
@@ -64,12 +64,12 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
         with contextlib.suppress(OSError):
             durable.remove(building)
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise _is_there(out) from None
+            raise _exists_error(out) from None
         raise
     return written
 
 
-def _is_there(out: Path) -> UsageError:
+def _exists_error(out: Path) -> UsageError:
     return UsageError("it is there already", out, "give another folder, or remove it")
 
 
@@ -139,14 +139,14 @@ def _texts(lines: bytes) -> Iterator[str]:
     return (text for text in texts if text.strip(_ASCII_BLANKS))
 
 
-def refuse_folder(path: Path) -> None:
+def raise_if_folder(path: Path) -> None:
     """Raises UsageError where a folder lies in the place of the file: for who asks before there is a corpus."""
     if path.is_dir():
         raise UsageError("this is a folder", path, "name a file")
 
 
 def _write(corpus: Artifact, path: Path, form: Form) -> int:
-    refuse_folder(path)
+    raise_if_folder(path)
     durable.make_folder(path.absolute().parent)
     written, stream = 0, compressor_for(path.name)
     with durable.DurableFile(path) as file:

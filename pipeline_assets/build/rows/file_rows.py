@@ -10,7 +10,17 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import Content, Fate, Line, Part, Row, RowStore, Source, TableShard, source_in
+from pipeline_assets.build.rows.store import (
+    Content,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    TableShard,
+    UpstreamRow,
+    source_in,
+)
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
@@ -69,7 +79,7 @@ class RowSchema:
         wanted = tuple(values.values())
         return next((row for row, found in enumerate(self.read(path, [*values])) if found == wanted), None)
 
-    def at(self, path: Path, row: int) -> Any:
+    def record_at(self, path: Path, row: int) -> Any:
         """The record of a row, read alone. Raises InputError where the file is shorter, or damaged."""
         return row_of_file(path, row) if self.struct is None else read_line(path, row, self.struct)
 
@@ -117,21 +127,21 @@ class FileRows(RowStore):
 
     def row_at(self, number: int) -> Row:
         name, row = self.locate_row(number)
-        record = self.schema.at(self.artifact.path(name), row)
+        record = self.schema.record_at(self.artifact.path(name), row)
         row_id, source, text = self.schema.read_columns(record, self.schema.id, self.schema.source, self.schema.text)
         tokens = None if self.schema.tokens is None else record[self.schema.tokens]
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
         """The first of several: an id may be one of its source."""
-        found = self.place_with({self.schema.id: row_id})
+        found = self.find_place({self.schema.id: row_id})
         return [] if found is None else [self.row_number(*found)]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        found = self.place_with({self.schema.file: file, self.schema.row: source_row})
+        found = self.find_place({self.schema.file: file, self.schema.row: source_row})
         return None if found is None else (self.row_number(*found), False)
 
-    def place_with(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
+    def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
         """(file, row in it) of the first row that has these values, in these files or any; None where none has."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
@@ -139,12 +149,12 @@ class FileRows(RowStore):
                 return name, row
         return None
 
-    def origin(self, part: Part) -> Line | Source:
+    def origin(self, part: Part) -> UpstreamRow | Source:
         """Of rows that were read from files; no licence is known of them."""
-        file, row = self.place_in_source(part)
+        file, row = self.source_place(part)
         return source_in(self.listing(part.source), file, [row], "not stated", "recipe")
 
-    def place_in_source(self, part: Part) -> tuple[str, int]:
+    def source_place(self, part: Part) -> tuple[str, int]:
         """(file, row in it) of the source that a part came from."""
         file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
         return file, row
@@ -169,19 +179,19 @@ class FileRows(RowStore):
         names = [*self.files]
         return sum(self.files[name] for name in names[: names.index(file)]) + row
 
-    def line(self, part: Part) -> Line:
+    def upstream_row(self, part: Part) -> UpstreamRow:
         """The line that a part of what was made of this names. Raises as `number_of`."""
-        return Line(self, self.row_number(part.shard, part.shard_row))
+        return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
-    def line_of_source(self, file: str, source_row: int) -> Line:
+    def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
         """The line of a row of a source, from which something was made by way of this."""
         found = self.find_source(file, source_row)
         assert found is not None, "the part was made from one here"
-        return Line(self, found[0])
+        return UpstreamRow(self, found[0])
 
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
         """The fate of what lies in a row of a file."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, describe=told or {}, lines=lines)
+        return Fate(self.artifact, outcome, place=place, row=number, details=told or {}, lines=lines)

@@ -90,5 +90,5 @@ def _short(store: RowStore, number: int) -> dict[str, str]:
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
     line = " ".join(store.beginning(part.text).split())
     shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
-    key = "id" if store.labels.has == "texts" else "doc_id"
+    key = "id" if store.labels.contents == "texts" else "doc_id"
     return {key: part.id, **size, **figures, store.labels.beginning: shown}

@@ -24,7 +24,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import Manifest
 
 _SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
-_LIKE_A_HUB_FILE = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
+_HUB_FILE_START = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
 _LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]{0,17})", re.DOTALL)
 _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
 
@@ -101,7 +101,7 @@ def parse_row(text: str) -> AnyRow:
     is as from where they are. Raises UsageError: it is none of them, or there is no such line; InputError: the file of
     a line can't be read.
     """
-    if _LIKE_A_HUB_FILE.match(text):
+    if _HUB_FILE_START.match(text):
         return SourceRow.parse(text)
     by_line = _LINE.fullmatch(text)
     file = None if by_line is None else file_at(Path(by_line["path"]).absolute())
@@ -135,7 +135,7 @@ class SourceListing:
         entries = (entry for entry in self.artifact.manifest.identity.inputs if entry["name"] == found.file)
         return replace(found, is_numbered=any("row_groups" in entry for entry in entries))
 
-    def entry(self, file: str) -> Mapping[str, Any]:
+    def file_entry(self, file: str) -> Mapping[str, Any]:
         """The file's entry in the manifest. Raises InputError where there is none."""
         row = self.row(file, 0)
         name = row.file if isinstance(row, SourceRow) else file
@@ -185,13 +185,13 @@ def unread_reason(entry: Mapping[str, Any], row: int) -> str | None:
     """Why a row of a hub file, as a manifest lists it, was not read; None if it was, or where whole files are read."""
     if "row_groups" not in entry:
         return "no row group of the file was drawn"
-    ranges = rows_read(entry["row_groups"])
+    ranges = read_ranges(entry["row_groups"])
     if any(row in rows for rows in ranges):
         return None
     return "rows read of the file: " + (", ".join(f"{rows.start:,} to {rows.stop - 1:,}" for rows in ranges) or "none")
 
 
-def rows_read(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
+def read_ranges(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
     """Rows of a hub file that were read by the row groups of a manifest; neighbours make one range, empty ones none."""
     ranges: list[range] = []
     for group in sorted(row_groups, key=lambda group: group["first_row"]):

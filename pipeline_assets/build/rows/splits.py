@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_assets.build.rows.documents import DocumentRows
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, drop_reason
+from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
@@ -84,8 +84,8 @@ class SplitRows(RowStore):
         """What the text manifest chose from. Raises InputError where it, or the text manifest, is gone."""
         return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
 
-    def origin(self, part: Part) -> Line:
-        return self._snapshot.line(part)
+    def origin(self, part: Part) -> UpstreamRow:
+        return self._snapshot.upstream_row(part)
 
     def fate(self, part: Part) -> Fate | None:
         identity = self.artifact.manifest.identity
@@ -97,7 +97,7 @@ class SplitRows(RowStore):
             return Fate(self.artifact, "other_split", f"it belongs to {belongs_to}")
         reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
-            return Fate(self.artifact, "rejected", drop_reason(reject))
+            return Fate(self.artifact, "rejected", reject_summary(reject))
         place_of = {"source_shard": part.shard, "row": part.shard_row}
         number = find_in_file(self.artifact.path(DOCUMENTS), place_of)
         if number is None:

@@ -98,7 +98,7 @@ class Fate:
         detail: why, in words; empty where it is kept.
         place: where it is, as JSON has it; empty where it isn't.
         row: its number there, the first of several; None where it isn't.
-        describe: what else the kind says, as JSON has it.
+        details: what else the kind says, as JSON has it.
         lines: the same, for people.
     """
 
@@ -107,11 +107,11 @@ class Fate:
     detail: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
     row: int | None = None
-    describe: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Outcome and detail, or where it is."""
         outcome = self.outcome.replace("_", " ")
         if not self.place:
@@ -132,7 +132,7 @@ class Labels:
     row: str = "document"
     beginning: str = "text"
     other_changes: str = ""
-    has: str = "documents"
+    contents: str = "documents"
 
 
 class RowStore(ABC):
@@ -142,7 +142,7 @@ class RowStore(ABC):
         holds_tokens: whether its rows are tokens of texts that lie upstream, not texts.
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
-        reject_file_count: of those that didn't, files of `Reject` by what is said of their rows.
+        reject_files: of those that didn't, files of `Reject` by what is said of their rows.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
         id_name, advice: what ids are called, and what to do where no row has one.
     """
@@ -151,7 +151,7 @@ class RowStore(ABC):
     holds_tokens: ClassVar[bool] = False
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
-    reject_file_count: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
+    reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
     id_name: ClassVar[str] = "doc_id"
     advice: ClassVar[str] = "`corpusmill trace --source` tells what became of a source row"
 
@@ -180,10 +180,10 @@ class RowStore(ABC):
         """The rows that have a document, by its id; empty where none has it."""
 
     @abstractmethod
-    def origin(self, part: Part) -> "Line | Source":
+    def origin(self, part: Part) -> "UpstreamRow | Source":
         """What a part was made from. Raises InputError where it is gone, or contradicts the part."""
 
-    def id_upstream(self, part: Part) -> str:
+    def upstream_id(self, part: Part) -> str:
         """The id that a part has in what it was made from."""
         return part.id
 
@@ -199,7 +199,7 @@ class RowStore(ABC):
 
     def row_of_token(self, position: int) -> int:
         """The row that a token of the token file belongs to. Raises UsageError where there is no such token."""
-        raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --row")
+        raise UsageError(f"it has {self.labels.contents}, no tokens", self.artifact.folder, "give --row")
 
     def listing(self, source: str) -> SourceListing:
         """What lists the files that the rows of a source came from. Raises InputError where it is gone."""
@@ -227,7 +227,7 @@ class RowStore(ABC):
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:
         """What is said of a row that was kept aside, and why; None of one that wasn't."""
-        told = ((outcome, self.find_reject_row(file, row, name)) for outcome, name in self.reject_file_count.items())
+        told = ((outcome, self.find_reject_row(file, row, name)) for outcome, name in self.reject_files.items())
         return next(((outcome, reject) for outcome, reject in told if reject is not None), None)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
@@ -251,7 +251,7 @@ class RowStore(ABC):
 
 
 @dataclass(frozen=True)
-class Line:
+class UpstreamRow:
     """A row of an artifact upstream: the text that a part was made from."""
 
     store: RowStore
@@ -263,7 +263,7 @@ class Line:
         return part
 
 
-def drop_reason(reject: Reject) -> str:
+def reject_summary(reject: Reject) -> str:
     """The reason of a reject, and what was seen."""
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
@@ -271,7 +271,7 @@ def drop_reason(reject: Reject) -> str:
 def source_in(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
     """Rows of a file that a source lists. Raises InputError where it lists no such file."""
     found = tuple(listing.row(file, row) for row in rows)
-    return Source(file, found, listing.entry(file)["digest"], license_tag, evidence)
+    return Source(file, found, listing.file_entry(file)["digest"], license_tag, evidence)
 
 
 def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:

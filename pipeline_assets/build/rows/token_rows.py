@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.source_row import input_for_source
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Source, drop_reason
+from pipeline_assets.build.rows.store import (
+    Content,
+    Fate,
+    Labels,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    UpstreamRow,
+    reject_summary,
+)
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
@@ -87,11 +97,11 @@ class TokenRows(RowStore):
         self.check_range("token", position, len(self) * self.seq_len)
         return position // self.seq_len
 
-    def origin(self, part: Part) -> Line:
+    def origin(self, part: Part) -> UpstreamRow:
         digest = input_for_source(self.artifact.manifest, part.source)["digest"]
         if digest not in self._corpora:
             self._corpora[digest] = DocumentRows(self.lineage.locate(digest), self.lineage)
-        return self._corpora[digest].line(part)
+        return self._corpora[digest].upstream_row(part)
 
     @cached_property
     def _corpora(self) -> dict[str, DocumentRows]:
@@ -146,20 +156,20 @@ class PackedRows(TokenRows):
         return [line for line in drawn_lines(self.artifact, [doc_id]) if line.source == source]
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        return {"draws": [asdict(draw) | {"told": draw.describe} for draw in self.draws(part.id, part.source)]}
+        return {"draws": [asdict(draw) | {"told": draw.epoch_summary} for draw in self.draws(part.id, part.source)]}
 
     def fate(self, part: Part) -> Fate | None:
         draws = self.draws(part.id, part.source)
         told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:
             words = [draw.summary for draw in draws]
-            return Fate(self.artifact, "drawn", "; ".join(words), describe=told, lines=words)
+            return Fate(self.artifact, "drawn", "; ".join(words), details=told, lines=words)
         reject = self.find_reject_row(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:
             told["reject"] = msgspec.to_builtins(reject)
-            return Fate(self.artifact, "rejected", str(reject), describe=told, lines=[f"rejected  {reject}"])
+            return Fate(self.artifact, "rejected", str(reject), details=told, lines=[f"rejected  {reject}"])
         why = "its source had given its share before its turn came"
-        return Fate(self.artifact, "not_drawn", why, describe=told, lines=[f"not drawn: {why}"])
+        return Fate(self.artifact, "not_drawn", why, details=told, lines=[f"not drawn: {why}"])
 
 
 _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
@@ -214,7 +224,7 @@ class TokenShardRows(TokenRows):
         return rows_with(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
-        if not self._is_of_corpus(part):
+        if not self._is_from_corpus(part):
             return None
         for line in self._lines(part.id):
             if (line["shard"], line["row"]) == (part.shard, part.shard_row):
@@ -224,10 +234,10 @@ class TokenShardRows(TokenRows):
                 return Fate(self.artifact, "in_rows", place=place, row=number)
         for reject in self.rejects():
             if (reject.file.partition("/")[2], reject.row) == (part.shard, part.shard_row):
-                return Fate(self.artifact, "rejected", drop_reason(reject))
+                return Fate(self.artifact, "rejected", reject_summary(reject))
         return Fate(self.artifact, IN_REMAINDER, "it lies behind the last whole row")
 
-    def _is_of_corpus(self, part: Part) -> bool:
+    def _is_from_corpus(self, part: Part) -> bool:
         """Whether a part is of the corpus that was sharded: of no other source, nor of what made the tokenizer."""
         identity = self.artifact.manifest.identity
         if part.source != identity.recipe.get("source", part.source):
@@ -280,14 +290,14 @@ class PairRows(RowStore):
 
     def origin(self, part: Part) -> Source:
         pair, listing = part.record, self.listing(part.source)
-        digest = listing.entry(pair.file)["digest"]
+        digest = listing.file_entry(pair.file)["digest"]
         return Source(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
 
 
 class EncodedPairs(RowStore):
     """The pairs of a token cache; the text of each is what its ids say, a line a side."""
 
-    labels = Labels("token cache", "token_caches", "pair", has="pairs")
+    labels = Labels("token cache", "token_caches", "pair", contents="pairs")
     id_name, advice = "uid", _LISTED
     holds_tokens = True
 
@@ -326,8 +336,8 @@ class EncodedPairs(RowStore):
     def find(self, row_id: str) -> list[int]:
         return [number for number, uid in enumerate(self.cache.uids.tolist()) if uid == row_id.encode()]
 
-    def origin(self, part: Part) -> Line:
-        return Line(self.sample, part.shard_row)
+    def origin(self, part: Part) -> UpstreamRow:
+        return UpstreamRow(self.sample, part.shard_row)
 
     def fate(self, part: Part) -> Fate:
         place = {"shard": "src.ids.npy", "shard_row": part.shard_row}

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows import source_row
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.store import Fate, Line, Part, Row, RowStore, Source, drop_reason, encode_document
+from pipeline_assets.build.rows.store import (
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    UpstreamRow,
+    encode_document,
+    reject_summary,
+)
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -143,10 +152,10 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
 
 def _row_text(store: RowStore, part: Part) -> Text:
     """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
-    home, own, row_id = store, part, store.id_upstream(part)
+    home, own, row_id = store, part, store.upstream_id(part)
     made_of: list[tuple[Path, int]] = []
     origin = store.origin(part)
-    while isinstance(origin, Line):
+    while isinstance(origin, UpstreamRow):
         made_from = origin.part()
         where = origin.store.artifact.folder / made_from.shard
         if made_from.id != row_id:
@@ -188,14 +197,14 @@ class FollowedRow:
     Attributes:
         fate, part: in the store of what reads the source; no part where no document is there.
         rejects: rows of its id that were rejected there; of a row of a source nothing is looked for.
-        below: what became of it further on, in the order in which artifacts were made of one another, then by folder.
+        downstream: Its fates in downstream artifacts, in build order, then by folder.
     """
 
     store: RowStore
     fate: Fate
     part: Part | None
     rejects: Sequence[Reject] = ()
-    below: Sequence[tuple[RowStore, Fate]] = ()
+    downstream: Sequence[tuple[RowStore, Fate]] = ()
 
 
 def follow_source(stores: RowStores, source: source_row.AnyRow) -> list[FollowedRow]:
@@ -240,7 +249,7 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
         if numbers:
             yield _followed(stores, store, numbers[0], "document", rejects)
         elif rejects:
-            yield FollowedRow(store, Fate(store.artifact, "rejected", drop_reason(rejects[0])), None, rejects)
+            yield FollowedRow(store, Fate(store.artifact, "rejected", reject_summary(rejects[0])), None, rejects)
 
 
 def _listings(lineage: Lineage) -> Iterator[Artifact]:
@@ -278,7 +287,7 @@ def _follow(
             raise InputError("it has changed since it was read: its lines are others now", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
     if isinstance(source, source_row.SourceRow) and is_read_in_part:
-        unread = source_row.unread_reason(listing.entry(file), source.row)
+        unread = source_row.unread_reason(listing.file_entry(file), source.row)
         if unread is not None:
             return report_loss("not_read", unread)
     found = store.find_source(file, source.row)
@@ -287,7 +296,7 @@ def _follow(
         return _followed(stores, store, number, "merged" if is_part else "document")
     aside = store.find_reject(file, source.row)
     if aside is not None:
-        return report_loss(aside[0], drop_reason(aside[1]))
+        return report_loss(aside[0], reject_summary(aside[1]))
     ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
     if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
@@ -301,14 +310,14 @@ def _follow(
 def _followed(
     stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
-    line = Line(store, number)
+    line = UpstreamRow(store, number)
     part = line.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
     fate = Fate(store.artifact, outcome, place=place, row=number)
-    return FollowedRow(store, fate, part, rejects, [*_below(stores, line), *_unknown(stores)])
+    return FollowedRow(store, fate, part, rejects, [*_downstream_fates(stores, line), *_unknown_fates(stores)])
 
 
-def _unknown(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
+def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
     lineage = stores.lineage
     for folder, one in lineage.sealed.items():
@@ -323,7 +332,7 @@ def _unknown(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
                 yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
 
 
-def _below(stores: RowStores, line: Line) -> Iterator[tuple[RowStore, Fate]]:
+def _downstream_fates(stores: RowStores, line: UpstreamRow) -> Iterator[tuple[RowStore, Fate]]:
     """What became of a line in all that was made of its artifact, each once, wherever it came by."""
     waiting, seen = [line], set[Path]()
     while waiting:
@@ -335,7 +344,7 @@ def _below(stores: RowStores, line: Line) -> Iterator[tuple[RowStore, Fate]]:
                 seen.add(store.artifact.folder)
                 yield store, fate
                 if fate.row is not None and not store.holds_tokens:
-                    waiting.append(Line(store, fate.row))
+                    waiting.append(UpstreamRow(store, fate.row))
 
 
 def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:

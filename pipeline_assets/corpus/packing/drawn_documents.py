@@ -161,7 +161,7 @@ class DrawnLine:
     is_whole: bool
 
     @property
-    def describe(self) -> str:
+    def epoch_summary(self) -> str:
         """Epoch of the draw, and how much of the document is packed."""
         cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
         return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
@@ -170,7 +170,7 @@ class DrawnLine:
     def summary(self) -> str:
         """Description of the draw and its row."""
         where = f"in row {self.first_row:,}" if self.is_whole else f"that begin in row {self.first_row:,}"
-        return f"drawn {self.describe} {where}"
+        return f"drawn {self.epoch_summary} {where}"
 
 
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:

@@ -20,7 +20,7 @@ from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_row import SourceRow, rows_read
+from pipeline_assets.build.rows.source_row import SourceRow, read_ranges
 from pipeline_assets.build.rows.store import Fate, Source
 from pipeline_assets.build.rows.trace import FollowedRow, follow_document, follow_source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -39,7 +39,7 @@ def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
 
 
 def below(found: FollowedRow, group: str) -> list[Fate]:
-    return [fate for store, fate in found.below if store.labels.group == group]
+    return [fate for store, fate in found.downstream if store.labels.group == group]
 
 
 KEPT: dict[str, object] = {"id": "kept", "text": "five words are in here", "license": "MIT"}
@@ -73,8 +73,8 @@ def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_o
     assert isinstance(source, Source)
     assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.describe["reason"]) == ("kept", None)
-    assert "few_words 5 = 5" in filtered.describe["measurements"]
+    assert (filtered.outcome, filtered.details["reason"]) == ("kept", None)
+    assert "few_words 5 = 5" in filtered.details["measurements"]
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
     assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
@@ -90,8 +90,8 @@ def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filt
     [fate] = fates(doc_id)
 
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.describe["reason"]) == ("dropped", reason)
-    assert filtered.describe["measurements"][0] == measurement
+    assert (filtered.outcome, filtered.details["reason"]) == ("dropped", reason)
+    assert filtered.details["measurements"][0] == measurement
 
 
 def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_pat
 def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 
-    assert below(fate, "filtered")[0].describe["changes"] == {"masked/email": 1}
+    assert below(fate, "filtered")[0].details["changes"] == {"masked/email": 1}
 
 
 def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(fates: Fates) -> None:
@@ -150,7 +150,7 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     }
 
     places = {
-        doc_id: [one.describe["evidence"] and one.describe["evidence"]["item"] for one in below(fate, "decontaminated")]
+        doc_id: [one.details["evidence"] and one.details["evidence"]["item"] for one in below(fate, "decontaminated")]
         for doc_id, [fate] in found.items()
     }
     assert places == {"kept": [None], "leak": ["q-1"], "copy": []}
@@ -210,13 +210,13 @@ def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
 ) -> None:
     entries = [{"first_row": first_row, "rows": rows} for first_row, rows in row_groups]
 
-    assert rows_read(entries) == ranges
+    assert read_ranges(entries) == ranges
 
 
 def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:
     """Outcome and its detail, and the outcome in each split."""
     found = followed(root, snapshot, row, path)
-    splits = {fate.artifact.folder.name: fate.outcome for _, fate in found.below}
+    splits = {fate.artifact.folder.name: fate.outcome for _, fate in found.downstream}
     return found.fate.outcome, found.fate.detail, splits
 
 
@@ -232,7 +232,9 @@ def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_r
     snapshot = built(token_budget=30)["snapshot"]
 
     fates = [fate_of(tmp_path / "data", snapshot, row) for row in range(11)]
-    details = {row: followed(tmp_path / "data", snapshot, row, "a.parquet").below[0][1].detail for row in (6, 8, 10)}
+    details = {
+        row: followed(tmp_path / "data", snapshot, row, "a.parquet").downstream[0][1].detail for row in (6, 8, 10)
+    }
 
     assert [fate[:2] for fate in fates[1:5]] == [
         ("rejected", "no_text (null)"),

@@ -65,7 +65,9 @@ def test_the_first_row_with_some_values_is_found(stored: tuple[RowSchema, Path])
 def test_a_row_is_read_alone(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
-    record = schema.at(path, 4)
+    record = schema.record_at(path, 4)
 
     assert schema.read_columns(record, schema.id, schema.text, schema.row) == ("n4", "éééé", 4)
-    assert "it has 5 rows, none is row 5; run `corpusmill verify`" in refusal(lambda: schema.at(path, 5), InputError)
+    assert "it has 5 rows, none is row 5; run `corpusmill verify`" in refusal(
+        lambda: schema.record_at(path, 5), InputError
+    )

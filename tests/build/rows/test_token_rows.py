@@ -184,12 +184,12 @@ def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> 
 
     for number in range(0, 40, 7):
         [found] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
-        fates = {one.labels.group: fate for one, fate in found.below}
+        fates = {one.labels.group: fate for one, fate in found.downstream}
         if number % 2:
             assert fates["deduplicated"].outcome == "exact_duplicate"
             assert "packed" not in fates  # no set could draw it
         else:
             of_set = fates["packed"]
-            assert (of_set.artifact.folder, of_set.describe["reject"]) == (packed.folder, None)
-            assert bool(of_set.describe["draws"]) == (f"l-{number}" in in_rows)
-            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.describe["draws"])
+            assert (of_set.artifact.folder, of_set.details["reject"]) == (packed.folder, None)
+            assert bool(of_set.details["draws"]) == (f"l-{number}" in in_rows)
+            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.details["draws"])

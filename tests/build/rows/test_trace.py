@@ -64,7 +64,7 @@ def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back
         assert sequence.first_token + token.number == token.position == position
 
         [back] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
-        fates = {fate.artifact.folder.name: fate for _, fate in back.below}
+        fates = {fate.artifact.folder.name: fate for _, fate in back.downstream}
         there = fates.pop(split)
         assert (back.fate.outcome, back.part.id) == ("document", part.id)
         assert (there.outcome, there.row) == ("in_split", sequence.number)

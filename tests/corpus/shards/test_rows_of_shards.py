@@ -105,7 +105,7 @@ def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact)
 
     for number in range(41):
         [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(store.lineage.root)), f"p-{number}")
-        fates = {fate.artifact.manifest.kind: fate for _, fate in found.below}
+        fates = {fate.artifact.manifest.kind: fate for _, fate in found.downstream}
         if "made/token_shards" not in fates:
             continue
         fate = fates["made/token_shards"]

@@ -117,7 +117,7 @@ def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], 
     assert (source.path, source.row) == (pair.file, pair.row)
     [followed] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
     assert followed.part is not None and followed.part.id == pair.uid
-    assert [fate.artifact.manifest.kind for _, fate in followed.below] == ["parallel_text/token_cache"]
+    assert [fate.artifact.manifest.kind for _, fate in followed.downstream] == ["parallel_text/token_cache"]
 
 
 def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Path, hub: LoopbackHub) -> None:
@@ -128,7 +128,7 @@ def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Pa
         RowStores(SYSTEMS.kinds, Lineage(root)), SourceRow(DATASET, hub.commits()[DATASET], file, number)
     )
 
-    assert (followed.part, followed.fate.words) == (
+    assert (followed.part, followed.fate.summary) == (
         None,
         "not in the sample: one of not_drawn, too_short, or the file has no such row",
     )
