@@ -276,7 +276,7 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
 @pytest.mark.parametrize(
     ("gone", "kind", "said"),
     [
-        ("tokenizer.json", InputError, "the model has no tokenizer.json; give a model that has one"),
+        ("tokenizer.json", InputError, "the model has no tokenizer.json; choose a model that has one"),
         ("config.json", InputError, "config.json not found; use a model in the format of transformers"),
         ("*", UsageError, "the folder is empty; use a folder that contains a model"),
     ],
