@@ -152,15 +152,14 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
     ("options", "line"),
     [
         (("--threshold", "2"), "--threshold is '2': the similarity must be in (0, 1], got 2"),
-        (("--bands", "13"), "13 bands of 8 rows use 104 permutations, but signatures have 112: make them equal"),
+        (("--bands", "13"), "--bands times 8 rows must equal 112 permutations, got 104"),
         (
             ("--near-selection", "quality"),
-            "--near-selection quality requires --quality-column, and other selections do not allow it; "
-            "correct the recipe",
+            "--near-selection quality requires --quality-column, and other selections do not allow it; correct it",
         ),
         (
             ("--max-removed", "7"),
-            "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct the recipe",
+            "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct it",
         ),
         (("--input", "out/stage_a/normalized/notes"), "two inputs have the name notes"),
         (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: the input is repeated; give it once"),

@@ -80,7 +80,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             )
         case "value_error" if isinstance(problem["input"], Mapping):  # the whole section would bury the message
             what = _rule(problem)
-            return UsageError(f"`{name}`: {what}" if name else what, place, "correct the recipe")
+            return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
         case "tuple_type":
             example = json.dumps(problem["input"], ensure_ascii=False)
             return UsageError(f"`{name}` must be a list, got {_preview(problem['input'])}", place, f"write [{example}]")

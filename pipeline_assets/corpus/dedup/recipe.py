@@ -54,8 +54,8 @@ class MinHashRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
         if self.bands * self.rows != self.permutations:
-            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
-            raise ValueError(f"{what}, but signatures have {self.permutations}: make them equal")
+            rule = f"`near.minhash.bands` times {self.rows} rows must equal {self.permutations} permutations"
+            raise ValueError(f"{rule}, got {self.bands * self.rows}")
         return self
 
 

@@ -13,7 +13,7 @@ SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bands": 13}, "13 .*bands.* of 8 rows use 104 permutations, but signatures have 112"),
+        ({"bands": 13}, "`near.minhash.bands` times 8 rows must equal 112 permutations, got 104"),
         ({"threshold": "0"}, r"the similarity must be in \(0, 1\], got 0"),
         ({"threshold": "1.01"}, r"the similarity must be in \(0, 1\], got 1.01"),
         ({"selection": "quality"}, "selection.* quality requires .*quality_column"),

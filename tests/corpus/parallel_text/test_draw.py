@@ -210,7 +210,7 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         ),
         (
             {"weight": "chars"},
-            "materialize: `es_weighted` needs `weight`, and other algorithms do not allow it; correct the recipe",
+            "materialize: `es_weighted` needs `weight`, and other algorithms do not allow it; correct it",
         ),
         (
             {"algorithm": "l"},

@@ -165,7 +165,7 @@ def test_a_cpu_takes_float32_and_a_gpu_the_others(device: str, dtype: str) -> No
 
     assert line == (
         f"mine.yaml: `dtype` is {dtype} and `device` {device}: a CPU needs float32, a GPU bfloat16 or float16; "
-        "correct the recipe"
+        "correct it"
     )
 
 
