@@ -1,6 +1,6 @@
-"""Parallel text: pairs of a translation set, sampled once and frozen → a token cache → batches.
+"""Parallel text: a translation set → a frozen sample → a token cache → batches.
 
-What is compiled or heavy is imported where it is used: most commands build nothing.
+Compiled or heavy modules are imported where they are used, because most commands build nothing.
 """
 
 import contextlib
@@ -38,12 +38,12 @@ from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 
 class ParallelRecipe(Recipe):
-    """Everything that decides the bytes.
+    """Recipe of sampled and encoded translation pairs.
 
     Attributes:
-        source: the translation set.
-        sample: which of its pairs; drawn and split once.
-        encode: how they become tokens; None leaves that out.
+        source: Translation set.
+        sample: Size, filters and split of the sample, which is drawn once.
+        encode: Tokenization of the sample; None omits it.
     """
 
     system: Literal["parallel_text"]
@@ -55,12 +55,12 @@ class ParallelRecipe(Recipe):
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
-            yield RecipeError(("source", "path"), f"there is no folder {root / path}", "correct `path`")
+            yield RecipeError(("source", "path"), f"folder {root / path} not found", "correct `path`")
 
     def final_targets(self) -> list[Target]:
         source = self.source
-        outside = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
-        raw = RAW.target(self.name, source.content_of_files(), external_inputs=outside)
+        folder = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
+        raw = RAW.target(self.name, source.content_of_files(), external_inputs=folder)
         sample = SAMPLE.target(self.name, {"sample": self.sample.content(), "splits": list(source.splits)}, [raw])
         if self.encode is None:
             return [sample]
@@ -83,19 +83,21 @@ def _pin(target: Target, run: Run) -> BuildResult:
 
 
 def _intended_use(target: Target, run: Run) -> list[HubFile]:
-    """Return the files of a hub that the patterns match; refuse a pattern without a file."""
+    """Return the files of a hub that the patterns match; each pattern must match one."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
-    found = set[HubFile]()
+    files = set[HubFile]()
     for pattern in recipe["files"]:
         matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}
         if not matched:
-            shown = ", ".join(file.path for file in listed[:3]) or "no files"
+            listing = ", ".join(file.path for file in listed[:3]) or "no files"
             where = f"{recipe['dataset']}@{recipe['revision']}"
-            raise UsageError(f"no file matches {pattern}; it has {shown}", where, "correct `source.files`")
-        found |= matched
-    return sorted(found, key=lambda file: file.path)
+            raise UsageError(
+                f"no file matches {pattern}; the dataset contains {listing}", where, "correct `source.files`"
+            )
+        files |= matched
+    return sorted(files, key=lambda file: file.path)
 
 
 def _list(target: Target, run: Run) -> Listing:
@@ -108,7 +110,7 @@ RAW = Kind(
     "parallel_text/raw",
     raw_pin.RAW_STAGE,
     input_builder(_pin),
-    "The files of a translation set, each by its hash: of a hub at a commit, or of a folder here.",
+    "Files of a translation set with their hashes, of a hub at a commit or of a local folder.",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
@@ -124,23 +126,23 @@ def _sample(job: Job) -> BuildResult:
     patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
         if isinstance(listed.external_inputs, SourceFolder):
-            here = reading.enter_context(
+            local = reading.enter_context(
                 open_pinned_files(listed.external_inputs.resolve_path(run.root).path, pin.manifest)
             )
-            files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
+            files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in local]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
-            dataset, revision, there = raw_pin.pinned_files(pin.manifest)
+            dataset, revision, pinned = raw_pin.pinned_files(pin.manifest)
             hub = run.require_hub("pairs")
 
             def fetched(file: HubFile) -> Path:
                 return hub.fetch(dataset, revision, file).local
 
-            files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in there]
+            files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in pinned]
             source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
 
         def place(file: TranslationFile) -> tuple[int, str]:
-            """Place of the first pattern that matches, then the name."""
+            """Order by the position of the first matching pattern, then by name."""
             matching = (number for number, pattern in enumerate(patterns) if fnmatch.fnmatchcase(file.name, pattern))
             return next(matching, len(patterns)), file.name
 
@@ -156,22 +158,22 @@ def _list_fetched(target: Target, run: Run) -> Listing:
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
-    """No text of either side is in two splits, and no side is empty."""
+    """Check that no text of either side is in two splits or empty."""
     splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.MANIFEST)).pairs
-    texts = [(canonical(text), one.split) for one in pairs for text in (one.src_text, one.tgt_text)]
+    texts = [(canonical(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
-    words = f"of {len(pairs):,} pairs {shared:,} texts are in two splits, {empty:,} are empty"
-    return Verdict(not shared and not empty, words, {"pairs": len(pairs), "shared": shared, "empty": empty})
+    message = f"{len(pairs):,} pairs: {shared:,} texts are in two splits, {empty:,} are empty"
+    return Verdict(not shared and not empty, message, {"pairs": len(pairs), "shared": shared, "empty": empty})
 
 
 SAMPLE = Kind(
     "parallel_text/sample",
     sampling.SAMPLE_STAGE,
     file_builder(_sample),
-    """Sentence pairs, drawn by a reservoir in one pass and split once: manifest.jsonl.
+    """Sentence pairs in manifest.jsonl, drawn by a reservoir in one pass and split once.
 
-    Each names the row of the file that it is.""",
+    Each pair names its input file and row.""",
     formats=frozenset({"jsonl"}),
     labels=(sampling.MANIFEST_META,),
     listing=_list_fetched,
@@ -183,30 +185,31 @@ SAMPLE = Kind(
 def _encode(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.encode import write_cache
 
-    [sample], outside = job.upstream, job.target.external_inputs
-    model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None
+    [sample], external = job.upstream, job.target.external_inputs
+    model = job.run.root / external.path if isinstance(external, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])
     content = write_cache(job.staging, sample.path(sampling.MANIFEST), recipe, model)
-    told = {TOKENIZER_FILE: str(outside.path)} if isinstance(outside, TokenizerPath) else {}
-    return replace(content, provenance={**content.provenance, **told})
+    used = {TOKENIZER_FILE: str(external.path)} if isinstance(external, TokenizerPath) else {}
+    return replace(content, provenance={**content.provenance, **used})
 
 
 def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
-    """Each split has as many pairs as the sample; none has more tokens than the recipe says."""
-    counts, asked = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
-    wanted = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
+    """Check that splits have the sample's pairs, none longer than `seq_len`."""
+    counts, seq_len = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
+    expected = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
     longest, cut = int(open_cache(cache.folder).lengths("pair").max()) - 1, sum(counts["truncated"].values())
-    words = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
-    words += f"; the longest has {longest:,} tokens" + ("" if asked is None else f", cut to {asked:,} were {cut:,}")
-    fits = asked is None or longest <= asked
-    return Verdict(counts["pairs"] == wanted and fits, words, {"truncated": cut, "longest": longest})
+    message = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
+    message += f"; longest pair: {longest:,} tokens"
+    message += "" if seq_len is None else f"; {cut:,} pairs cut to {seq_len:,} tokens"
+    fits = seq_len is None or longest <= seq_len
+    return Verdict(counts["pairs"] == expected and fits, message, {"truncated": cut, "longest": longest})
 
 
 TOKEN_CACHE = Kind(
     "parallel_text/token_cache",
     ENCODE_STAGE,
     file_builder(_encode),
-    "Ids of each pair of a sample, as NumPy files, and the SentencePiece model that they are of.",
+    "Token ids of each pair of a sample as NumPy files, with the SentencePiece model that encoded them.",
     formats=frozenset({"numpy"}),
     rows=EncodedPairs,
     external_inputs=tokenizer_path,

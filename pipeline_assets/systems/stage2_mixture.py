@@ -1,6 +1,6 @@
-"""Stage 2: licensed corpora → a SentencePiece tokenizer → filtered NumPy token shards, their inventory and segments.
+"""Stage 2: licensed corpora → a tokenizer → NumPy token shards → segments.
 
-What is compiled is imported where it is used: most commands build nothing.
+Compiled kernels are imported where they are used, because most commands build nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,14 +54,13 @@ from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 
 class Stage2Recipe(Recipe):
-    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts.
+    """Recipe of a mixture; artifacts of a missing section are not built.
 
     Attributes:
-        sources: each by its name.
-        tokenizer: trained on some of them, or given.
-        shards: of some of them.
-        dedup: over all sources of `shards`, as they are filtered; None leaves it out.
-        mixture: another recipe, whose shards `segments` are made of; None for those of this one.
+        tokenizer: Tokenizer trained on some of the sources, or an external file.
+        shards: Token shards of some of the sources.
+        dedup: Deduplication over all filtered sources of `shards`; None omits the step.
+        mixture: Recipe whose shards `segments` are cut from; None for this one.
     """
 
     system: Literal["stage2"]
@@ -85,40 +84,40 @@ class Stage2Recipe(Recipe):
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
                 yield RecipeError(
-                    (section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out"
+                    (section,), f"`{section}` requires `{needs}`", f"add `{needs}`, or remove `{section}`"
                 )
         corpora = section_at(values, "shards", "sources")
         for position, segment in sections_at(values, "segments", "segments"):
             for name in section_at(segment, "weights"):
                 if corpora and name not in corpora:
                     place = ("segments", "segments", position, "weights", name)
-                    yield RecipeError(place, f"{name} has a weight, and is none of `shards.sources`", "correct it")
+                    yield RecipeError(place, f"{name} has a weight, but is not in `shards.sources`", "correct the name")
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
-            fix = "add `shards`, or name in `mixture` the recipe that has them"
-            yield RecipeError(("segments",), "there is `segments` without `shards`", fix)
+            fix = "add `shards`, or set `mixture` to the recipe that builds them"
+            yield RecipeError(("segments",), "`segments` requires `shards`", fix)
         if not values.get("sources") and values.get("mixture") is None:
-            yield RecipeError(("name",), "there are no `sources`", "name some")
+            yield RecipeError(("name",), "the recipe has no `sources`", "add at least one")
 
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._kept(source) for source in self.sources}
-        goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
+        targets, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
         trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
-        goals += trained
+        targets += trained
         if self.shards is not None:
             if self.dedup is not None:
                 names = [source.source for source in self.sources if source.source in self.shards.sources]
                 content = {"dedup": self.dedup.content(), "sources": names}
-                of_all = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
-                corpora = dict.fromkeys(names, of_all)
+                deduplicated = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
+                corpora = dict.fromkeys(names, deduplicated)
             shards = {name: self._sharded(name, [corpora[name], *trained]) for name in self.shards.sources}
-            goals += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
+            targets += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
-                shards = {name: given_shards(self.mixture, name) for name in self.segments.corpora()}
+                shards = {name: existing_shards(self.mixture, name) for name in self.segments.corpora()}
             upstream = [shards[name] for name in self.segments.corpora()]
-            goals.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
-        return goals
+            targets.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
+        return targets
 
     def _raw_corpus(self, source: Source) -> Target:
         if isinstance(source, source_kinds.HubSource):
@@ -140,27 +139,23 @@ class Stage2Recipe(Recipe):
     def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
-        demand = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        return TOKENIZER.target(
-            self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=demand
-        )
+        limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
+        return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=limit)
 
     def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
-        content, given = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
+        content, external = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
         if isinstance(self.tokenizer, ExternalTokenizer):
-            given["tokenizer"] = self.tokenizer.file().content()
-            given["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
+            external["tokenizer"] = self.tokenizer.file().content()
+            external["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
         limit = LossLimit(self.shards.max_unknown_fraction)
         return TOKEN_SHARDS.target(
-            self.name, content, upstream, partition=name, folder=folder, count_limit=limit, **given
+            self.name, content, upstream, partition=name, folder=folder, count_limit=limit, **external
         )
 
     def check_local_files(self, root: Path) -> None:
-        """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
-        `Recipe.check_local_files`.
-        """
+        """Check that filters, trainer and an external tokenizer can be loaded."""
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
@@ -175,12 +170,12 @@ class Stage2Recipe(Recipe):
 
 
 def shards_folder(mixture: str, corpus: str) -> Path:
-    """Where the shards of a corpus lie, below the data root."""
+    """Return the folder of the shards of a corpus, relative to the data root."""
     return Path("stage2", mixture, "shards", corpus)
 
 
-def given_shards(mixture: str, corpus: str) -> Target:
-    """Shards that lie there, made by another recipe."""
+def existing_shards(mixture: str, corpus: str) -> Target:
+    """Return the shards of a corpus that another recipe built."""
     folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
     return TOKEN_SHARDS.target(
         mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, export_as=None
@@ -199,25 +194,26 @@ def _take_rows(job: Job) -> BuildResult:
 
 
 def documents_have_licences(corpus: Artifact) -> Verdict:
-    """Of every document the licence is known: a corpus of which none is known is held back.
+    """Check that the licence of every document is known.
 
-    A recipe that accepts this, by `license_tag: unknown` and no column, gets a warning: its source trains nothing.
+    A corpus without any known licence fails. A recipe with `license_tag: unknown` and no licence column accepts that
+    and gets a warning; no tokenizer is trained on such a source.
     """
     recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
     by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")
     is_accepted = recipe.get("license_tag") == UNKNOWN and not by_row
     unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
-    words = f"{documents - unknown:,} of {documents:,} documents carry a licence that is known"
-    return Verdict(not unknown, words, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
+    message = f"{documents - unknown:,} of {documents:,} documents have a known licence"
+    return Verdict(not unknown, message, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
 
 
 RAW_CORPUS = Kind(
     "stage2/raw_corpus",
     NORMALIZE_STAGE,
     file_builder(_take_rows),
-    """The selected rows of a source as Documents, and beside them what they are, their dataset's card, their licences.
+    """Selected rows of a source as documents, with notes on the source, its dataset card and its licences.
 
-    Bad rows are kept aside with their reasons; every doc_id is there once.""",
+    Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
     labels=(source_notes.README,),
@@ -236,9 +232,9 @@ DEDUPLICATED = replace(
     stage_a.DEDUPLICATED,
     name="stage2/deduplicated",
     build=file_builder(lambda job: stage_a.deduplicate(job, RAW_CORPUS, FILTERED)),
-    description="""Documents of all sources that are nobody's duplicate; a decision for each other one, all near pairs.
+    description="""Documents of all sources without duplicates, with a decision per dropped one and all near pairs.
 
-    Waits until every source that is sharded is filtered.""",
+    Requires that every source of the shards is filtered.""",
     checks=(FILES, LEDGER),
 )
 
@@ -251,9 +247,9 @@ def _train(job: Job) -> BuildResult:
 
 
 def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
-    """The model has the sha256 that the recipe expects."""
+    """Check that the model has the sha256 that the recipe expects."""
     if target.count_limit is None:
-        return Verdict(True, "the recipe expects none", applies=False)
+        return Verdict(True, "the recipe expects no sha256", applies=False)
     return target.count_limit.evaluate(tokenizer.manifest)
 
 
@@ -261,9 +257,9 @@ TOKENIZER = Kind(
     "stage2/tokenizer",
     trained_tokenizer.TOKENIZER_STAGE,
     file_builder(_train),
-    """A SentencePiece unigram model of a sample drawn by weight, and what it makes of each corpus beside o200k.
+    """SentencePiece unigram model, trained on a weighted sample, with its token counts per corpus next to o200k's.
 
-    Waits until every source of its sample is there.""",
+    Requires every source of the sample.""",
     preview=trained_tokenizer.preview_tokenizer,
     after_build=trained_tokenizer.write_tokenizer_figures,
     checks=(
@@ -288,8 +284,8 @@ def _shard(job: Job) -> BuildResult:
         assert isinstance(job.target.external_inputs, TokenizerPath) and job.target.tokenizer is not None
         path = job.target.external_inputs.path
         tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
-    found = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
-    shards = [shard for shard in found if shard.source == name]
+    all_shards = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
+    shards = [shard for shard in all_shards if shard.source == name]
     content = _adopt_earlier(job, shards, tokenizer)
     if content is None:
         recipe = ShardsRecipe.from_content(job.recipe["shards"])
@@ -298,7 +294,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Reuse the token files of the earlier version; None if it has none, or its documents or tokenizer differ."""
+    """Reuse earlier token files; None unless their documents and tokenizer match."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     if job.run.previous_recipe is None:
@@ -313,18 +309,18 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
         documents = open_artifact(root / corpus.folder, identity.upstream[0]["digest"])
     except (LookupError, InputError):
         return None
-    found = [one for one in corpus_shards({corpus.partition or corpus.name: documents}) if one.source == name]
-    now = open_artifact(root / job.target.upstream[0].folder)
-    return adopt_shards(job.staging, sealed, ((documents, found), (now, shards)), tokenizer)
+    earlier = [shard for shard in corpus_shards({corpus.partition or corpus.name: documents}) if shard.source == name]
+    current = open_artifact(root / job.target.upstream[0].folder)
+    return adopt_shards(job.staging, sealed, ((documents, earlier), (current, shards)), tokenizer)
 
 
 TOKEN_SHARDS = Kind(
     "stage2/token_shards",
     SHARDS_STAGE,
     file_builder(_shard),
-    """Token ids of a corpus as NumPy files of rows of one length, and what tells where each token is from.
+    """Token ids of a corpus as NumPy files of equal-length rows, with an index of the origin of each token.
 
-    Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
+    Documents are concatenated, each with an end-of-document token; the last, incomplete row is omitted.""",
     formats=frozenset({"numpy"}),
     rows=TokenShardRows,
     preview=mixture_figures.preview_token_shards,
@@ -343,9 +339,9 @@ INVENTORY = Kind(
     "stage2/inventory",
     INVENTORY_STAGE,
     file_builder(_take_inventory),
-    """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
+    """Rows, tokens, licences and hashes of every corpus, from token shards compared with their manifests.
 
-    Waits until all shards are there.""",
+    Requires all token shards.""",
     preview=mixture_figures.preview_inventory,
     after_build=mixture_figures.write_mixture_figures,
 )
@@ -361,7 +357,7 @@ SEGMENTS = Kind(
     "stage2/continual_segments",
     SEGMENTS_STAGE,
     file_builder(_cut),
-    "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
+    "Ordered segments for continual learning: each has the next rows of every corpus; no row is in two.",
     preview=mixture_figures.preview_segments,
 )
 RECIPE = Stage2Recipe

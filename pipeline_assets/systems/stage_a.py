@@ -1,6 +1,6 @@
-"""Stage A: sources of five kinds → one schema → filtered → deduplicated → decontaminated → packed, and a report.
+"""Stage A: five source types → filtered → deduplicated → decontaminated → packed.
 
-What is compiled is imported where it is used: most commands build nothing.
+A report covers all steps. Compiled kernels are imported where they are used, because most commands build nothing.
 """
 
 import datetime
@@ -55,23 +55,21 @@ Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class StageARecipe(Recipe):
-    """Everything that decides the bytes of stage A's sources, a section for each.
+    """Recipe of stage A, with a section for each source and for each joint step.
 
     Attributes:
-        refuse_licences: tags of which no document is kept.
-        tokenizer: what the report counts tokens with.
-        shard_text_bytes: a shard is closed by the piece of input that brings it to this size.
-        sources: each by its name.
-        dedup: over all of them, as they are filtered; None leaves it out.
-        seen: signature stores of earlier corpora, folders below the data root; what repeats their documents goes.
-        max_removed: how much of a source may go in that; changes no byte.
-        decontamination: of what is left of them then; None leaves it out.
-        pack: of what is left in the end; None leaves it out.
+        refuse_licences: Licence tags; documents with one of them are dropped.
+        tokenizer: Tokenizer with which the report counts tokens.
+        shard_text_bytes: Size at which a shard is closed, after the piece of input that reaches it.
+        dedup: Deduplication over all filtered sources; None omits the step, as for the two sections below.
+        seen: Signature stores of earlier corpora, folders below the data root; repeats of their documents are dropped.
+        max_removed: Largest share of a source that deduplication may drop; changes no byte.
+        decontamination: Removal of evaluation items from the remaining documents.
     """
 
     system: Literal["stage_a"]
     outputs: source_kinds.Outputs | None = None
-    refuse_licences: Annotated[Tags, Option("Tag of which none is kept; repeatable.", "refuse-license")] = ()
+    refuse_licences: Annotated[Tags, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
     tokenizer: TokenizerRecipe = TokenizerRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[source_kinds.Source, ...], pydantic.Field(strict=False, min_length=1)]
@@ -97,57 +95,56 @@ class StageARecipe(Recipe):
         outputs, seen = section_at(values, "outputs"), values.get("seen")
         place = Path(str(outputs.get("normalized_dir")))
         if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
-            what = f"{place.name} has the place of something else"
+            what = f"the folder name {place.name} is reserved for another artifact"
             yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
         stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
         for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
-            yield RecipeError(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
-        for asked, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
-            if asked and values.get("dedup") is None:
-                fix = "say how documents are compared, or leave it out"
-                yield RecipeError(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
+            yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "give one of them another name")
+        for value, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
+            if value and values.get("dedup") is None:
+                key = ".".join(location)
+                yield RecipeError(location, f"`{key}` requires `dedup`", f"add `dedup`, or remove `{key}`")
 
     def warnings(self) -> Iterator[str]:
         yield from super().warnings()
         if self.outputs is not None and (last := self.outputs.up_to):
             named = vars(self) | {"outputs.signatures": self.outputs.signatures}
             for name in filter(named.get, ("dedup", "decontamination", "pack", "outputs.signatures")):
-                yield f"`{name}` is left out: `outputs.up_to` is {last}"
+                yield f"`{name}` is ignored, because `outputs.up_to` is {last}"
 
     def final_targets(self) -> list[Target]:
         up_to = self.outputs.up_to if self.outputs else None
         if up_to == "normalized":
             return [*map(self._normalized, self.sources)]
-        left = [*map(self._filtered, self.sources)]
+        corpora = [*map(self._filtered, self.sources)]
         if up_to == "filtered":
-            return left
-        goals, names = [*left], dict[str, Any](sources=[source.source for source in self.sources])
+            return corpora
+        targets, names = [*corpora], dict[str, Any](sources=[source.source for source in self.sources])
         if self.dedup is not None:
-            upstream = [*left, *(seen_store(Path(folder)) for folder in self.seen)]
+            upstream = [*corpora, *(seen_store(Path(folder)) for folder in self.seen)]
             content = {"dedup": self.dedup.content()} | names
-            left = [self._joint_target(DEDUPLICATED, content, upstream, count_limit=self.max_removed)]
-            goals += left
+            corpora = [self._joint_target(DEDUPLICATED, content, upstream, count_limit=self.max_removed)]
+            targets += corpora
             if self.outputs is not None and self.outputs.signatures:
-                goals.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signatures()}, left))
+                targets.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signatures()}, corpora))
         if self.decontamination is not None:
             evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
             content = self.decontamination.rows_content() | names
-            left = [self._joint_target(DECONTAMINATED, content, [*left, *evaluation])]
-            goals += left
+            corpora = [self._joint_target(DECONTAMINATED, content, [*corpora, *evaluation])]
+            targets += corpora
         if self.pack is not None:
-            goals.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, left))
-        told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
-        of_report = [target for target in goals if target.kind.name in told]
+            targets.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, corpora))
+        kinds = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
+        reported = [target for target in targets if target.kind.name in kinds]
         content = {**names, "licences": licence_table().digest()}
-        return [*goals, self._joint_target(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
+        return [*targets, self._joint_target(REPORT, content, reported, tokenizer=self.tokenizer.content())]
 
     def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
         if isinstance(source, source_kinds.HubSource):
             return self._source_target(RAW, source, source.rows_content(self.shard_text_bytes))
         inputs = source_kinds.input_patterns(source)
-        return self._source_target(
-            RAW, source, {"kind": source.kind, "files": list(inputs.patterns)}, external_inputs=inputs
-        )
+        content = {"kind": source.kind, "files": list(inputs.patterns)}
+        return self._source_target(RAW, source, content, external_inputs=inputs)
 
     def _normalized(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
@@ -163,20 +160,19 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
-        """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
+        """Check that the packing tokenizer and the language model can be loaded."""
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
-        return [
-            (source.dataset, source.revision) for source in self.sources if isinstance(source, source_kinds.HubSource)
-        ]
+        hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
+        return [(source.dataset, source.revision) for source in hub_sources]
 
     def _folder(self, step: str) -> Path:
-        given = self.outputs.normalized_dir if self.outputs else None
-        normalized = Path(given) if given else Path("stage_a", self.name, NORMALIZED.step)
+        configured = self.outputs.normalized_dir if self.outputs else None
+        normalized = Path(configured) if configured else Path("stage_a", self.name, NORMALIZED.step)
         return normalized if step == NORMALIZED.step else normalized.parent / step
 
     def _source_target(
@@ -198,9 +194,9 @@ RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
     input_builder(source_pin.pin_inputs),
-    """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+    """Files of a source with their hashes, of a hub dataset at the recipe's commit or of a local folder.
 
-    Nothing is copied; bytes of a hub are fetched into the cache.""",
+    Nothing is copied; files of a hub are fetched into the cache.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
@@ -209,26 +205,26 @@ RAW = Kind(
 
 
 def normalise(job: Job) -> BuildResult:
-    """Documents of a source, of the files that its pin lists."""
+    """Convert the files that a source's pin lists into documents."""
     source, shard_text_bytes = source_kinds.parse_source(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, source_kinds.HubSource):
         recipe, hub = source.snapshot(shard_text_bytes), run.require_hub("this source")
-        made = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
+        converted_rows = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
         assert isinstance(listed.external_inputs, SourceFolder)
         folder = listed.external_inputs.resolve_path(run.root)
-        made = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
-    return converted.finish_source(job.staging, made, source.max_reject_fraction, run.settings)
+        converted_rows = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
+    return converted.finish_source(job.staging, converted_rows, source.max_reject_fraction, run.settings)
 
 
 NORMALIZED = Kind(
     "stage_a/normalized",
     converted.NORMALIZE_STAGE,
     file_builder(normalise),
-    """Documents of a source, in one schema: text, where it came from, its licence and what that rests on.
+    """Documents of a source in one schema: text, origin, licence and the evidence for the licence.
 
-    Bad rows are kept aside with their reasons; every doc_id is there once.""",
+    Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
     after_build=converted.write_group_manifest,
@@ -254,7 +250,7 @@ FILTERED = Kind(
     "stage_a/filtered",
     FILTER_STAGE,
     file_builder(_filter),
-    "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
+    "Documents of a source that its filters keep; each dropped one is listed with its reason and measured values.",
     formats=frozenset({"jsonl"}),
     rows=FilteredRows,
     checks=(FILES, LEDGER),
@@ -262,7 +258,7 @@ FILTERED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Documents of upstream corpora of these kinds without duplicates, among them and of upstream signature stores."""
+    """Deduplicate upstream corpora of these kinds, also against signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
@@ -271,7 +267,7 @@ def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
 
 
 def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
-    """Of no source more documents went than the recipe's `max_removed` allows."""
+    """Check that no source lost more documents than `max_removed` allows."""
     if target.count_limit is None:
         return Verdict(True, "the recipe has no caps", applies=False)
     return target.count_limit.evaluate(deduplicated.manifest)
@@ -281,9 +277,9 @@ DEDUPLICATED = Kind(
     "stage_a/deduplicated",
     DEDUP_STAGE,
     file_builder(lambda job: deduplicate(job, NORMALIZED, FILTERED)),
-    """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
+    """Documents of all sources without duplicates, with a decision per dropped document and all near-duplicate pairs.
 
-    Waits until every source of the recipe is filtered.""",
+    Requires that every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
     rows=DeduplicatedRows,
     checks=(FILES, LEDGER, context_check(removals_within_caps)),
@@ -299,7 +295,7 @@ def _sign(job: Job) -> BuildResult:
 
 
 def seen_store(folder: Path) -> Target:
-    """A signature store that lies there, made by whatever recipe."""
+    """Return the signature store in a folder, whichever recipe built it."""
     name = folder.name
     return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, export_as=None)
 
@@ -308,7 +304,7 @@ SIGNATURES = Kind(
     "stage_a/signatures",
     SIGNATURES_STAGE,
     file_builder(_sign),
-    "What later corpora are compared by to the documents that stay: hashes, bands and sets of shingles, no text.",
+    "Signatures of the kept documents, for deduplicating later corpora: hashes, bands and shingle sets, no text.",
     formats=frozenset({"parquet"}),
 )
 
@@ -317,10 +313,9 @@ DECONTAMINATED = Kind(
     "stage_a/decontaminated",
     DECONTAMINATION_STAGE,
     file_builder(lambda job: decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)),
-    """Documents of all sources without items of the evaluation sets; of each that had some, which, and where.
+    """Documents of all sources without items of the evaluation sets; each match is listed with its item and position.
 
-    Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
-    set is there.""",
+    Requires all filtered sources, deduplicated if the recipe has `dedup`, and every evaluation set.""",
     formats=frozenset({"jsonl"}),
     rows=DecontaminatedRows,
     checks=(FILES, LEDGER),
@@ -328,13 +323,12 @@ DECONTAMINATED = Kind(
 
 
 def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
-    """Rows of tokens, drawn of what corpora hold of each source."""
+    """Return the packed rows, drawn from each source of the corpora."""
     path, content = section.tokenizer_path, {"pack": section.rows_content()}
-    outside = None if path is None else packing.TokenizerPath(Path(path))
-    tokenizer = section.tokenizer.content()
-    limit = LossLimit(section.max_unknown_fraction)
+    external = None if path is None else packing.TokenizerPath(Path(path))
+    tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
     return PACKED.target(
-        name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=outside, count_limit=limit
+        name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=external, count_limit=limit
     )
 
 
@@ -348,8 +342,8 @@ def _pack(job: Job) -> BuildResult:
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)
-    told = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
-    return replace(content, provenance={**content.provenance, **told})
+    used = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
+    return replace(content, provenance={**content.provenance, **used})
 
 
 def _packed_tokens(recipe: Mapping[str, Any]) -> Planned | None:
@@ -361,9 +355,9 @@ PACKED = Kind(
     "stage_a/packed",
     packing.PACK_STAGE,
     file_builder(_pack),
-    """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
+    """Token rows of equal length, drawn from all sources by weight, with an index of the origin of each token.
 
-    Waits until all that it is drawn from is there.""",
+    Requires the corpora of all sources.""",
     formats=frozenset({"numpy"}),
     rows=PackedRows,
     preview=preview_packed,
@@ -382,13 +376,12 @@ PACKED = Kind(
 
 def _report(job: Job) -> BuildResult:
     assert job.target.tokenizer is not None
-    sources = [
-        _steps(one, job.run.root) for one in job.target.upstream if one.kind.name in (NORMALIZED.name, FILTERED.name)
-    ]
-    of_all = {one.kind.name: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}
-    made_of_all = (of_all.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
+    upstream, per_source = job.target.upstream, (NORMALIZED.name, FILTERED.name)
+    sources = [_steps(target, job.run.root) for target in upstream if target.kind.name in per_source]
+    by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
+    joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     digest = job.target.tokenizer["sha256"]
-    return report_on(job.staging, sources, digest, licence_table(), job.run.settings, *made_of_all)
+    return report_on(job.staging, sources, digest, licence_table(), job.run.settings, *joint)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:
@@ -402,9 +395,9 @@ REPORT = Kind(
     "stage_a/report",
     REPORT_STAGE,
     file_builder(_report),
-    """What all sources hold by source, domain and licence, what became of their rows, what was packed, whom to name.
+    """Documents and tokens by source, domain and licence, the fates of all rows, the packed shares, the attributions.
 
-    Waits until all that the recipe asks for is there.""",
+    Requires all other artifacts of the recipe.""",
     labels=(REPORT_HTML,),
     preview=preview_report,
 )

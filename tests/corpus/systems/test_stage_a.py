@@ -147,7 +147,7 @@ def line_of(error: InputError, tmp_path: Path) -> str:
         *(
             (
                 lambda content, step=step: content.update(outputs={"normalized_dir": f"stage_a/x/{step}"}),
-                f"{step} has the place of something else",
+                f"the folder name {step} is reserved for another artifact",
                 "write stage_a/x/normalized",
                 f"normalized_dir: stage_a/x/{step}",
             )
@@ -167,14 +167,14 @@ def line_of(error: InputError, tmp_path: Path) -> str:
         ),
         (
             lambda content: content.update(dedup={}, seen=["stage_a/x/seen", "stage_a/y/seen"]),
-            "two stores in `seen` are called seen",
+            "two stores in `seen` have the name seen",
             "give one of them another name",
             "seen:",
         ),
         (
             lambda content: content.update(seen=["stage_a/x/seen"]),
-            "there is `seen` without `dedup`",
-            "say how documents are compared, or leave it out",
+            "`seen` requires `dedup`",
+            "add `dedup`, or remove `seen`",
             "seen:",
         ),
     ],
@@ -335,7 +335,7 @@ def test_a_section_behind_the_last_step_that_is_asked_for_or_that_says_nothing_i
     notes, outputs = local_source(tmp_path, "notes", []), {"up_to": "filtered", "signatures": True}
 
     assert [*recipe_of(notes, outputs=outputs, dedup={}).warnings()] == [
-        f"`{name}` is left out: `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
+        f"`{name}` is ignored, because `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
     ]
     assert [*recipe_of(notes, dedup={}).warnings()] == []
     assert [*recipe_of(notes, dedup=None).warnings()] == [
