@@ -1,9 +1,8 @@
-"""Compiled kernels: numba's njit with its types kept, and the machine code kept on disk.
+"""Compiled kernels: numba's njit with static types and machine code cached on disk.
 
-The code lies in a folder that is named by what it is compiled from: the sources of `corpus`, all of them, and the
-versions of Python, numba and NumPy. So no clone compiles what another has compiled, and old code is never found for new
-sources, whichever file they stand in. Like an installed program, and unlike what a build reads, it isn't hashed: if a
-disk has damaged it, delete the folder.
+The name of the cache folder contains a hash of all sources of `corpus`, and the versions of Python, numba and NumPy. So
+clones share compiled code, and changed sources never load old code. Unlike the inputs of a build, the cache is not
+verified: if a disk damages it, delete the folder.
 """
 
 import functools
@@ -30,62 +29,65 @@ _SOURCES = Path(__file__).parent
 
 
 class KernelLocator(UserWideCacheLocator):
-    """Where numba keeps the code of kernels; that of others' functions stays where numba has it."""
+    """Location of the machine code of kernels; functions of other packages keep numba's default."""
 
     def __init__(self, function: FunctionType) -> None:
         self._module = function.__module__
 
     @classmethod
     def from_function(cls, py_func: FunctionType, py_file: str) -> Any:
-        """The locator of a function in a file."""
+        """Return the locator for a function of a file."""
         if not Path(py_file).is_relative_to(_SOURCES):
             return UserWideCacheLocator.from_function(py_func, py_file)  # type: ignore[no-untyped-call]
         return cls(py_func)
 
     def get_cache_path(self) -> str:
-        """The folder of these sources and versions."""
+        """Return the cache folder for these sources and versions."""
         return str(_cache_folder())
 
     def get_source_stamp(self) -> str:
-        """Nothing: the folder's name tells the sources."""
+        """Return an empty stamp, since the folder name identifies the sources."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """What tells functions of one name apart."""
+        """Return the module name, which distinguishes functions of the same name."""
         return self._module
 
 
-vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  # of NUMBA_CACHE_LOCATOR_CLASSES
+vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  # as NUMBA_CACHE_LOCATOR_CLASSES
 
 
 def compiled(function: F) -> F:
-    """The function as machine code, compiled at its first call with such types and cached on disk from then on: in
-    NUMBA_CACHE_DIR, else in the user's cache folder, if it can be written.
+    """Compile a function on its first call with given argument types.
+
+    The machine code is cached in NUMBA_CACHE_DIR, or else in the user's cache folder, if that folder is writable.
     """
     return cast(F, numba.njit(cache=_is_writable(_cache_folder()))(function))
 
 
 def inner(function: F) -> F:
-    """As `compiled`, for a function that only compiled ones call.
+    """Compile a function that only compiled functions call.
 
-    It has no code of its own on disk: it is compiled into those, and kept with them. Nor has it the wrappers by which
-    Python would call it: a kernel of many small functions takes a third longer to compile with them. And it counts no
-    references to its arrays, which its caller holds: two atomic operations an array and call, half the time of such a
-    kernel. So it can't make an array of its own, which numba refuses to compile, and must not return one.
+    Its code is compiled into its callers and cached with them. It has no wrappers for calls from Python, with which a
+    kernel of many small functions takes a third longer to compile. It does not count references to its arrays, because
+    its caller owns them: counting costs two atomic operations per array and call, half the time of such a kernel. So
+    the function cannot create an array (numba refuses to compile that) and must not return one.
     """
     return cast(F, numba.njit(**_INNER)(function))
 
 
 def always_inline(function: F) -> F:
-    """As `inner`, and never called: an array is seven numbers to pass, which in a hot loop take longer than a small
-    function.
+    """Compile an inner function into its callers, without a call.
+
+    Passing an array means passing seven numbers, which takes longer in a hot loop than a small function itself.
     """
     return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The eight bytes that begin at each byte but the last seven, as numbers that kernels compare and search at once: a
-    view, not a copy.
+    """View the eight bytes from each byte on as one number; the last seven bytes start none.
+
+    Kernels compare and search eight bytes at a time. The result overlaps itself and is not a copy.
     """
     whole = text[: len(text) // 8 * 8].view(np.uint64)
     return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)
@@ -103,7 +105,7 @@ def _cache_folder() -> Path:
 
 @functools.cache
 def _is_writable(folder: Path) -> bool:
-    """Whether a folder can be written, or made."""
+    """Check whether a folder is writable or can be created."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK)

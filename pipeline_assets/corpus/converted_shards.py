@@ -1,4 +1,4 @@
-"""Document shards on their way into an artifact: converted one by one, then published with every doc_id once."""
+"""Document shards under construction: converted, then published with unique doc_ids."""
 
 import functools
 import hashlib
@@ -87,7 +87,7 @@ class ShardWriter:
         return plain
 
     def write(self, documents: Sequence[Document]) -> None:
-        """The next documents, in order."""
+        """Write the next documents, in order."""
         if not documents:
             return
         self._ids.add(document.doc_id for document in documents)
@@ -99,14 +99,14 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Files, in this order: the documents, their ids as `document` reads them, the rejects."""
+        """Return the receipt, with the files of documents, ids and rejects in this order."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
 
 
 def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
-    """The lines of some `.jsonl.zst` files of the building folder, one file after the other."""
+    """Concatenate the lines of `.jsonl.zst` files of the staging directory."""
     with JsonlZstWriter(building.path(name), zstd_level) as writer:
         for part in parts:
             for block in read_line_blocks(building.path(part.path)):
@@ -115,8 +115,9 @@ def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, z
 
 
 def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
-    """As `gather_lines`, but each part stays a zstd frame of its own: nothing is compressed again, and a line can be
-    read without those of the parts before.
+    """Concatenate `.jsonl.zst` files of the staging directory as separate zstd frames.
+
+    Nothing is compressed again, and a line can be read without decompressing earlier parts.
     """
     content, rows = hashlib.sha256(), 0
     with DurableFile(building.path(name)) as file:
@@ -131,7 +132,7 @@ def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) 
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """A converted shard: where it lies, its receipt, and what says which rows repeat an id; None where none does."""
+    """Converted shard: its file, receipt and repeated ids; `repeats` is None without any."""
 
     name: str
     file: Path
@@ -146,35 +147,40 @@ class ConvertedShard:
 def publish(
     building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
 ) -> list[Receipt]:
-    """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
+    """Publish converted shards with unique doc_ids and return their receipts.
+
+    Only shards with a repeated doc_id are written again; the others are linked.
 
     Args:
-        converted: receipts of `ShardWriter` by shard, in manifest order.
+        converted: Receipts of `ShardWriter` by shard, in manifest order.
     """
     receipts = list(converted.values())
     ids = [building.path(receipt.files[1].path) for receipt in receipts]
     repeats = write_repeats(ids, building)
     shards = [
-        ConvertedShard(name, building.path(receipt.files[0].path), receipt, of_shard)
-        for (name, receipt), of_shard in zip(converted.items(), repeats, strict=True)
+        ConvertedShard(name, building.path(receipt.files[0].path), receipt, repeats_path)
+        for (name, receipt), repeats_path in zip(converted.items(), repeats, strict=True)
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
     settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in rewritten])
-    again = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
-    return [_linked(shard, building) if shard.repeats is None else next(again) for shard in shards]
+    rewritten_receipts = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
+    return [_linked(shard, building) if shard.repeats is None else next(rewritten_receipts) for shard in shards]
 
 
 def gather_rejects(
     building: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
-    """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
+    """Write all rejects into one file.
+
+    The order is shard by shard: rows in source order, then repeated ids.
+    """
     receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
     return gather_lines(building, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 
 def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
-    """The rejects that receipts name, in their order."""
+    """Yield the rejects of receipts, in order."""
     for file in _reject_files(receipts):
         yield from read_structs(building.path(file.path), Reject)
 
@@ -184,7 +190,7 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 
 
 def _linked(shard: ConvertedShard, folder: StagingView) -> Receipt:
-    """The shard as it is, under its final name."""
+    """Link a shard without repeated ids to its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     return Receipt([shard.converted.files[0].linked(name, folder)], shard.converted.counts)
 
@@ -192,15 +198,15 @@ def _linked(shard: ConvertedShard, folder: StagingView) -> Receipt:
 def publish_shard(
     shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """The shard written again, under its final name: a repeated source id is rejected, a repeated derived id numbered
-    `#2`, `#3`.
+    """Write a shard with repeated ids under its final name.
 
-    Counts are those of the whole conversion, corrected.
+    A repeated source id is rejected; a repeated derived id is numbered `#2`, `#3`. The receipt has the counts of the
+    conversion, corrected for these rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.converted.counts)
     rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
-    times = read_repeats(shard.repeats, shard.rows)
+    occurrences = read_repeats(shard.repeats, shard.rows)
     first_row = 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as writer,
@@ -208,9 +214,9 @@ def publish_shard(
     ):
         for block in read_line_blocks(shard.file):
             lines = block.splitlines(keepends=True)
-            of_block, kept = list(itertools.islice(times, len(lines))), []
+            block_occurrences, kept = list(itertools.islice(occurrences, len(lines))), []
             for row, line in window.enumerate_rows(lines, first_row):
-                verdict = _publish_line(line, row, of_block[row - first_row], shard, window, derive_id)
+                verdict = _publish_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
                 if isinstance(verdict, Reject):
                     rejects.write_lines(_encoder.encode(verdict) + b"\n", 1)
                     counts[rejected_key(verdict.reason)] += 1
@@ -228,7 +234,7 @@ def publish_shard(
 def _publish_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """The line as it is published, or why it isn't; it is the nth of its id, or 0, the first."""
+    """Return the published line, or its reject; `nth` is 0 for the first line of an id."""
     if row in window.poison_rows:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if not nth:
@@ -241,19 +247,19 @@ def _publish_line(
 
 
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError for too many NUL characters, or with `fix` if nothing is left."""
+    """Raise InputError if no document remains, or if too many contain NUL characters."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if with_nul > _MAX_NUL_FRACTION * documents:
-        what = f"{with_nul:,} of {documents:,} documents hold NUL characters, more than 1 %"
-        raise InputError(what, where, "this is not text as it was published: pin another commit or source")
+        what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
+        raise InputError(what, where, "the text may be corrupt; pin another commit or source")
     if not documents and not counts.get("rows"):
-        raise InputError("there is no row in its files", where, "give files that have some, or leave the source out")
+        raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
     if not documents:
         raise InputError("no row passed the rules", where, fix)
 
 
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Counts with the ledger apart."""
+    """Return the counts for a manifest, with a ledger."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],

@@ -1,7 +1,7 @@
-"""The report on a corpus of several sources: what they hold, what became of their rows, whom to name.
+"""Report on a corpus of several sources: contents, ledgers and attribution.
 
-Files: `report.json`; `report.html`, the same as one page; `ATTRIBUTION`, for the licences that ask for it. It is also
-where ids of all sources meet: one id in two sources ends the build.
+Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. The build
+also compares the ids of all sources: an id in two sources is an error.
 """
 
 import functools
@@ -39,13 +39,13 @@ from pipeline_assets.spine.staging import Receipt, StagingDir
 REPORT_STAGE = StageVersion("report", 9)
 ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
-_EXAMPLES = 3  # of each reason of a source, the first ones
+_EXAMPLES = 3  # first rows of each reason and source
 _EXAMPLE_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
 class Example:
-    """One document that a rule dropped: its id, what was measured, and the beginning of its text."""
+    """Example of a dropped document or rejected row, with the start of its text."""
 
     doc_id: str
     measured: str
@@ -54,7 +54,7 @@ class Example:
 
 @dataclass(frozen=True)
 class SourceSteps:
-    """One source: its Documents, and those that its filters kept; None where nothing was filtered."""
+    """Artifacts of one source; `filtered` is None if the source has no filters."""
 
     source: str
     normalized: Artifact
@@ -62,7 +62,7 @@ class SourceSteps:
 
     @property
     def corpus(self) -> Artifact:
-        """What came out."""
+        """Artifact with the source's final documents."""
         return self.filtered or self.normalized
 
 
@@ -76,25 +76,26 @@ def report_on(
     decontaminated: Artifact | None = None,
     packed: Artifact | None = None,
 ) -> BuildResult:
-    """Write the report and its attribution; its page is written when its digest is known.
+    """Write the report and its attribution; the page follows once the digest is known.
 
     Args:
-        deduplicated, decontaminated, packed: what was made of the sources together.
+        deduplicated, decontaminated, packed: Artifacts of all sources together.
+
     Raises:
-        InputError: two sources have one doc_id, or a shard can't be read.
+        InputError: Two sources share a doc_id, or a shard is unreadable.
     """
     places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
-    of_all = [shard for corpus in corpora for shard in document_shards(corpus)]
-    shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
+    all_shards = [shard for corpus in corpora for shard in document_shards(corpus)]
+    shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(all_shards)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
     tokenizer = TokenizerFile(TokenizerRecipe(sha256=tokenizer_sha256), settings.vocabulary)
     warm_up = functools.partial(load_tables, tokenizer, 0)
     settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
-    of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
-    _refuse_shared_ids(building, of_sources, places)
-    profile = _profile(of_sources)
+    source_receipts, kept_receipts = receipts[: len(places)], receipts[len(places) :]
+    _raise_if_ids_shared(building, source_receipts, places)
+    profile = _profile(source_receipts)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
@@ -104,12 +105,12 @@ def report_on(
     report = build_report(profile, ledgers, licences, attribution)
     if deduplicated is not None:
         counts = deduplicated.manifest.identity.counts
-        found = {name: counts[name] for name in ("by_source", "comparisons")}
-        report["duplicates"] = found | {"groups": read_groups(deduplicated)}
-        left = sum(source["out"] for source in found["by_source"].values())
-        report["steps"]["without duplicates"] = {"documents": left}
+        duplicates = {name: counts[name] for name in ("by_source", "comparisons")}
+        report["duplicates"] = duplicates | {"groups": read_groups(deduplicated)}
+        remaining = sum(source["out"] for source in duplicates["by_source"].values())
+        report["steps"]["without duplicates"] = {"documents": remaining}
     if decontaminated is not None:
-        profile_kept = _profile(of_kept)
+        profile_kept = _profile(kept_receipts)
         kept = {"totals": _numbers(total(profile_kept)), "sources": _by(profile_kept, "source")}
         report["decontamination"] = summarize(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
@@ -118,8 +119,8 @@ def report_on(
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
     attributed = building.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
-    held = total(profile)
-    counts = {"documents": held.documents, "tokens": held.tokens, "text_bytes": held.utf8_bytes}
+    totals = total(profile)
+    counts = {"documents": totals.documents, "tokens": totals.tokens, "text_bytes": totals.utf8_bytes}
     return BuildResult([write_report(building, report), attributed], counts, {}, page=write_page)
 
 
@@ -127,10 +128,10 @@ def _profile(receipts: Sequence[Receipt]) -> Profile:
     return merged(from_json(receipt.notes["groups"]) for receipt in receipts)
 
 
-def _refuse_shared_ids(
+def _raise_if_ids_shared(
     building: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """Raise InputError if two sources share an id; inside one there are none, normalising saw to it."""
+    """Raise InputError if two sources share an id; within a source ids are unique."""
     repeat = first_repeat([building.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
@@ -142,9 +143,9 @@ def _refuse_shared_ids(
         for other, other_path in places
         if any(document.doc_id == doc_id for document in _documents(other.corpus, other_path))
     )
-    more = f", and {count - 1:,} more ids are in two sources" if count > 1 else ""
+    more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
     what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
-    fix = "leave one of the sources out, or take another column for `columns.id`"
+    fix = "remove one of the sources, or set `columns.id` to another column"
     raise InputError(what, steps.corpus.folder, fix)
 
 
@@ -161,7 +162,7 @@ def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
 
 
 def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
-    """Return what became of the rows of one source in one step, with examples of each reason."""
+    """Return the row counts of one source in one step, with examples of each reason."""
     return {
         "source": source,
         "step": step,
@@ -175,32 +176,32 @@ def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
-    found: dict[str, list[Example]] = {}
-    wanted = len(normalized.manifest.identity.ledger.rejected)
+    by_reason: dict[str, list[Example]] = {}
+    reasons = len(normalized.manifest.identity.ledger.rejected)
     is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
     for reject in read_structs(normalized.path(REJECTS_FILE), Reject):
-        examples = found.setdefault(reject.reason, [])
+        examples = by_reason.setdefault(reject.reason, [])
         if len(examples) < _EXAMPLES:
             place = f"row {reject.row:,}" if is_hub else format_row(reject.file, reject.row, None)
             examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
-            if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
+            if len(by_reason) == reasons and all(len(examples) == _EXAMPLES for examples in by_reason.values()):
                 break
-    return found
+    return by_reason
 
 
 def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """The first documents of each reason, with the beginning of their text."""
+    """Return the first documents dropped for each reason, with the start of their text."""
     chosen: dict[str, list[DroppedLine]] = {}
     for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])
         if len(examples) < _EXAMPLES:
             examples.append(line)
-    wanted: dict[str, set[int]] = {}
+    rows_by_shard: dict[str, set[int]] = {}
     for line in (line for lines in chosen.values() for line in lines):
-        wanted.setdefault(line.shard, set()).add(line.row)
+        rows_by_shard.setdefault(line.shard, set()).add(line.row)
     texts = {
         (shard, row): document.text[:_EXAMPLE_CHARACTERS]
-        for shard, rows in wanted.items()
+        for shard, rows in rows_by_shard.items()
         for row, document in enumerate(itertools.islice(_documents(normalized, shard), max(rows) + 1))
         if row in rows
     }
@@ -213,7 +214,7 @@ def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, lis
 def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
-    """Return what `report.json` has of every corpus: numbers under their names, and licences with what they ask for."""
+    """Return the parts of `report.json` that exist for every corpus."""
     return {
         "schema": "corpusmill/report/1",
         "steps": {"in the sources": _numbers(total(profile))},
@@ -239,7 +240,7 @@ def _numbers(counts: Counts) -> dict[str, Any]:
 
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:
-    """What each source holds."""
+    """Return the documents, tokens and bytes of each source."""
     sources = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"]
     return [
         {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}

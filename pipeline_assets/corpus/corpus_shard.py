@@ -12,13 +12,13 @@ from pipeline_assets.spine.artifact import Artifact
 
 @dataclass(frozen=True)
 class CorpusShard(DocumentShard):
-    """One Document shard of one source.
+    """Document shard of one source.
 
     Attributes:
-        name: unique in the corpus; names what is made of it.
-        source: the source's name.
-        path: in the source's artifact.
-        first_number: the number of its first document in the corpus, see `dedup.steps`.
+        name: Unique in the corpus; output files have this name.
+        source: Name of the source.
+        path: Path in the source's artifact.
+        first_number: Number of its first document in the corpus.
     """
 
     source: str
@@ -26,31 +26,31 @@ class CorpusShard(DocumentShard):
 
 
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
-    """The shards of sources, given by their names, in this order; documents are numbered from `first_number` on.
+    """List the shards of sources in order, numbering documents from `first_number` on.
 
-    An artifact may also hold several sources, whose shards it has counted by source: its own name is no source's then.
+    An artifact may contain several sources; its manifest then has shard counts by source, and the key is ignored.
     """
     shards: list[CorpusShard] = []
     for source, corpus in sources.items():
-        several = _sources_within(corpus)
+        sources_of_shards = _shard_sources(corpus)
         for place, (path, rows) in enumerate(shard_rows(corpus).items()):
             own = Path(path).name.removesuffix(SUFFIX)
-            name, owner = (own, several[place]) if several else (f"{source}-{own}", source)
+            name, owner = (own, sources_of_shards[place]) if sources_of_shards else (f"{source}-{own}", source)
             shards.append(CorpusShard(name, path, corpus.path(path), rows, owner, first_number))
             first_number += rows
     return shards
 
 
-def _sources_within(corpus: Artifact) -> list[str]:
-    """The source of each shard, in the recipe's order: counts in a manifest are sorted. None where all are of one."""
+def _shard_sources(corpus: Artifact) -> list[str]:
+    """List the source of each shard in recipe order; empty if the corpus has one source."""
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
 
 
 def add_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Counts of shards added up, by source."""
+    """Add up the counts of shards by source."""
     by_source: dict[str, Counter[str]] = {shard.source: Counter() for shard in shards}
-    for shard, of_shard in zip(shards, counts, strict=True):
-        by_source[shard.source].update(of_shard)
+    for shard, shard_counts in zip(shards, counts, strict=True):
+        by_source[shard.source].update(shard_counts)
     return by_source

@@ -1,8 +1,7 @@
 """Repeated document ids of a whole corpus.
 
-A shard's ids lie in a file as hashes of 128 bits with their rows, in runs of `RUN_IDS`, the last one shorter, each
-sorted. All runs of all shards are merged in blocks: memory stays the same however many documents there are, and however
-many repeat one id.
+A shard's file of ids has hashes of 128 bits with their rows, in sorted runs of `RUN_IDS`; the last run may be shorter.
+The runs of all shards are merged in blocks, so memory does not grow with the number of documents or repeats.
 """
 
 import hashlib
@@ -24,13 +23,13 @@ _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
 _REPEATS = f"{WORK}/repeats"
 _HASH_BYTES = 16
-_BLOCK_IDS = 1 << 15  # merged at once: about 5 MB with the sort's copies
-_WINDOW_ROWS = 1 << 16  # of a shard, for which repeats are looked up at once
-_LEAST_IDS = 1 << 8  # read at once of a run, 6 kB: with fewer, opening files takes longer than merging
+_BLOCK_IDS = 1 << 15  # per merged block: about 5 MB with the sort's copies
+_WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats
+_MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes longer than merging
 
 
 class IdsWriter(DurableFile):
-    """Writes the ids of a shard's documents, in row order; the file is there, durable, when the block ends."""
+    """Writer of a shard's document ids in row order; its file is durable after the block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -38,7 +37,7 @@ class IdsWriter(DurableFile):
         self._rows = 0
 
     def add(self, doc_ids: Iterable[str]) -> None:
-        """The ids of the next rows."""
+        """Add the ids of the next rows."""
         for doc_id in doc_ids:
             self._hashes += hashlib.sha256(doc_id.encode("utf-8")).digest()[:_HASH_BYTES]
             if len(self._hashes) == RUN_IDS * _HASH_BYTES:
@@ -49,7 +48,7 @@ class IdsWriter(DurableFile):
             self._write_run()
 
     def output(self, name: str) -> OutputFile:
-        """The finished file under its name in the building folder; its rows are ids."""
+        """Return the finished file under its name in the staging directory."""
         return OutputFile.plain(name, self._rows, self)
 
     def _write_run(self) -> None:
@@ -63,33 +62,38 @@ class IdsWriter(DurableFile):
 
 
 def write_ids(path: Path, name: str, doc_ids: Iterable[str]) -> OutputFile:
-    """The ids of a shard's documents as a file of this name in the building folder."""
+    """Write a shard's document ids as a file of this name in the staging directory."""
     with IdsWriter(path) as writer:
         writer.add(doc_ids)
     return writer.output(name)
 
 
 def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
-    """Every document whose id came before, in shard order and row order, in blocks; their order is that of hashes.
+    """Yield blocks of the documents whose id occurs in an earlier document.
+
+    "Earlier" means shard order, then row order. The documents come in the order of their hashes.
 
     Args:
-        paths: what `IdsWriter` wrote, one path a shard, in manifest order.
+        paths: Files of `IdsWriter`, one per shard, in manifest order.
+
     Returns:
-        shape (repeats,), of `shard`, its number; `row` in the shard; `times`, which document of its id it is: 2 for the
-        second, and so on.
+        Blocks of shape (repeats,) with the number of the `shard`, the `row` in it, and `times`: 2 for the second
+        document of its id, and so on.
     """
-    last, times_of_last = None, 0
+    last, last_times = None, 0
     for ids, shards in _merged(paths):
         high, low = ids["high"], ids["low"]
+        # Equal ids are adjacent: a repeat equals its predecessor, which for the first id is in the block before.
         is_repeat = np.empty(len(ids), bool)
         is_repeat[0] = (high[0], low[0]) == last
         is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        # The position of the latest id that is no repeat, and the distance from it.
         places = np.arange(len(ids))
         firsts = np.maximum.accumulate(np.where(is_repeat, 0, places))
         times = places - firsts + 1
-        if is_repeat[0]:
-            times[firsts == 0] += times_of_last
-        last, times_of_last = (high[-1], low[-1]), int(times[-1])
+        if is_repeat[0]:  # the block continues an id of the one before
+            times[firsts == 0] += last_times
+        last, last_times = (high[-1], low[-1]), int(times[-1])
         repeats = np.empty(int(is_repeat.sum()), _REPEAT_DTYPE)
         repeats["shard"], repeats["row"], repeats["times"] = shards[is_repeat], ids["row"][is_repeat], times[is_repeat]
         if len(repeats):
@@ -97,7 +101,7 @@ def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """The first document, in shard order and row order, whose id came before; `repeats` counts all such documents."""
+    """First document that repeats an id, in shard and row order; `repeats` counts them all."""
 
     shard: int
     row: int
@@ -105,18 +109,19 @@ class FirstRepeat(NamedTuple):
 
 
 def first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
-    """None where every id is there once. Arguments as of `repeated_ids`."""
+    """Return the first document that repeats an id; None if all ids are unique."""
     first, repeats = None, 0
     for block in repeated_ids(paths):
-        at = block[np.lexsort((block["row"], block["shard"]))[0]]
-        place = int(at["shard"]), int(at["row"])
+        earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
+        place = int(earliest["shard"]), int(earliest["row"])
         first, repeats = min(first or place, place), repeats + len(block)
     return None if first is None else FirstRepeat(*first, repeats)
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """The repeats of each shard as a work file, for `read_repeats`; None for a shard without any. A file that is there
-    is written anew: it needn't outlive this process. Arguments as of `repeated_ids`.
+    """Write the repeats of each shard as a work file for `read_repeats`.
+
+    Existing files are overwritten. The result has None for a shard without repeats.
     """
     written: list[Path | None] = [None] * len(paths)
     for block in repeated_ids(paths):
@@ -132,12 +137,13 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
-    """Which document of its id each row of a shard is, row after row: 2 for the second; 0 where the id did not come
-    before. Repeats lie in the order of their hashes: so the file is read once for every so many rows.
+    """Yield for each row which document of its id it is: 2 for the second, 0 for the first.
+
+    Repeats are stored in the order of their hashes, so the file is read once per `_WINDOW_ROWS` rows.
 
     Args:
-        path: what `write_repeats` says of the shard.
-        rows: of the shard.
+        path: File of `write_repeats` for the shard, or None.
+        rows: Rows of the shard.
     """
     for first in range(0, rows, _WINDOW_ROWS):
         times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
@@ -155,16 +161,16 @@ def _pad_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
             yield block
 
 
-_Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash, its run
+_Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash, number of its run
 
 
 @dataclass
 class _Run:
-    """A sorted run: what of it is read but not merged yet, and the part of its file that is not read yet.
+    """Sorted run: the ids that are read but not merged, and the unread part of its file.
 
     Attributes:
-        number: among all runs, in the order of shards and rows.
-        start, stop: in ids.
+        number: Number among all runs, in the order of shards and rows.
+        start, stop: Bounds of the unread part, in ids.
     """
 
     number: int
@@ -178,48 +184,50 @@ class _Run:
     def has_more(self) -> bool:
         return self.start < self.stop
 
-    def read(self, most: int) -> None:
-        """The next ids, once those that were read are merged."""
+    def read(self, max_ids: int) -> None:
+        """Read the next ids if all earlier ones are merged."""
         if len(self.ids) or not self.has_more:
             return
         with open(self.path, "rb", buffering=0) as file:
             file.seek(self.start * _ID_DTYPE.itemsize)
-            self.ids = np.fromfile(file, _ID_DTYPE, min(most, self.stop - self.start))
+            self.ids = np.fromfile(file, _ID_DTYPE, min(max_ids, self.stop - self.start))
         if not len(self.ids):
-            raise RetryableError(f"the file ends before its {self.stop:,} ids", self.path, "run the command again")
+            raise RetryableError(f"the file has fewer than {self.stop:,} ids", self.path, "run the command again")
         self.start += len(self.ids)
 
     @property
     def end(self) -> _Place:
-        """Of the last id that was read."""
+        """Place of the last id that was read."""
         high, low, _ = self.ids[-1].tolist()
         return high, low, self.number
 
-    def take(self, bound: _Place | None) -> NDArray[np.void]:
-        """What was read and doesn't come after the bound, or all."""
+    def consume(self, bound: _Place | None) -> NDArray[np.void]:
+        """Remove and return the ids up to the bound; all that were read if it is None."""
         count = len(self.ids)
         if bound is not None and self.end > bound:
             high, low, number = bound
+            # Find the ids with the bound's high half, then the bound's place among their low halves. An id equal to the
+            # bound comes before it if its run does.
             start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
             stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
-            of_equal = self.ids["low"][start:stop]
-            count = int(start + np.searchsorted(of_equal, np.uint64(low), "right" if self.number < number else "left"))
-        taken, self.ids = self.ids[:count], self.ids[count:]
-        return taken
+            lows = self.ids["low"][start:stop]
+            count = int(start + np.searchsorted(lows, np.uint64(low), "right" if self.number < number else "left"))
+        consumed, self.ids = self.ids[:count], self.ids[count:]
+        return consumed
 
 
 def _merged(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
-    """All ids in order, in blocks, with their shards; of equal ids, in shard order and row order.
+    """Yield blocks of all ids in order, with their shards; equal ids by shard and row.
 
-    A block ends at the first place behind which a run has to be read on.
+    A block ends where the first of the runs has to be read further.
     """
     runs = _runs(paths)
-    most = max(_BLOCK_IDS // max(len(runs), 1), _LEAST_IDS)
+    max_ids = max(_BLOCK_IDS // max(len(runs), 1), _MIN_IDS)
     while runs:
         for run in runs:
-            run.read(most)
+            run.read(max_ids)
         bound = min((run.end for run in runs if run.has_more), default=None)
-        parts = [run.take(bound) for run in runs]
+        parts = [run.consume(bound) for run in runs]
         ids = np.concatenate(parts)
         owners = np.repeat(np.array([run.shard for run in runs], np.int32), list(map(len, parts)))
         runs = [run for run in runs if len(run.ids) or run.has_more]

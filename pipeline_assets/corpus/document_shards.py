@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """One Document shard: `name` of what is made of it, `path` in the corpus, `file` on disk, its rows."""
+    """Document shard: name of its output, path in the corpus, file on disk, and rows."""
 
     name: str
     path: str
@@ -31,81 +31,87 @@ class DocumentShard:
 
 
 class Line(NamedTuple):
-    """A line of a shard: its row, and its bytes without the line feed."""
+    """Row number of a line and its bytes without the line feed."""
 
     row: int
     line: bytes
 
 
 class Block(NamedTuple):
-    """Lines of a shard that follow one another, but `fatal`, the rows among them that kill their worker."""
+    """Consecutive lines of a shard, without its poison rows."""
 
     lines: list[Line]
-    fatal: list[int]
+    poison_rows: list[int]
 
 
 def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[Block]:
-    """The lines in the window, in blocks of at least so many bytes.
+    """Yield the lines in the window, in blocks of at least `block_bytes`.
 
     Raises:
-        InputError: the file is damaged, or has other rows than its manifest says.
+        InputError: The file is damaged, or its number of rows differs from the manifest's.
     """
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
         lines = data.removesuffix(b"\n").split(b"\n")
         inside = [Line(row, line) for row, line in window.enumerate_rows(lines, first)]
-        fatal = [row for row, _ in inside if row in window.poison_rows]
-        yield Block([one for one in inside if one.row not in window.poison_rows] if fatal else inside, fatal)
+        poison_rows = [row for row, _ in inside if row in window.poison_rows]
+        yield Block(
+            [line for line in inside if line.row not in window.poison_rows] if poison_rows else inside, poison_rows
+        )
         first += len(lines)
     if first != shard.rows:
-        what = f"it has {first:,} rows, its manifest says {shard.rows:,}"
+        what = f"expected {shard.rows:,} rows, got {first:,}"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
 
 def decode(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """The documents in lines, decoded at once, which takes half as long as one by one.
+    """Decode lines together, which takes half as long as one by one.
 
     Raises:
-        InputError: a line is no Document (says which).
+        InputError: A line is not a Document; the message has its row.
     """
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # raised again below, with its row
         documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
         if len(documents) == len(lines):
             return documents
-    return [_decode_line(one, shard, decoder) for one in lines]
+    return [_decode_line(line, shard, decoder) for line in lines]
 
 
 def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(line.line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = f"row {line.row} is no Document ({error})"
+        what = f"row {line.row} is not a Document ({error})"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None
 
 
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """As `read_lines`, documents with their rows. Raises as `decode` too."""
-    for lines, fatal in read_lines(shard, window, block_bytes):
+    """Yield the documents in the window with their rows, and the poison rows, in blocks.
+
+    Raises:
+        InputError: A line is not a Document, or an error of `read_lines`.
+    """
+    for lines, poison_rows in read_lines(shard, window, block_bytes):
         documents = decode(lines, shard, decoder)
-        yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], fatal
+        yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
 
 
 def shard_rows(corpus: Artifact) -> dict[str, int]:
-    """Documents by shard, in manifest order."""
+    """Return the number of documents of each shard, in manifest order."""
     return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
 
 
 def document_shards(corpus: Artifact) -> list[DocumentShard]:
-    """The shards of a corpus, in manifest order."""
+    """List the shards of a corpus in manifest order."""
     return [
         DocumentShard(path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), path, corpus.path(path), rows)
         for path, rows in shard_rows(corpus).items()
     ]
 
 
-def fatal_row(row: int, does: str, file: Path) -> InputError:
-    """For a stage without rejects: from its result a document that kills its worker would be missing."""
-    what = f"row {row} kills the process that {does} it"
-    return InputError(what, file, "give it more memory, or leave the document out of the corpus")
+def poison_row_error(row: int, task: str, file: Path) -> InputError:
+    """Return the error for a poison row in a stage without rejects."""
+    what = f"row {row} kills the worker while {task} it"
+    return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -68,12 +68,12 @@ def outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def no_document_is_outsized(corpus: Artifact) -> Verdict:
     """Check for a document above 1 MB and 100 times the median: maybe an unsplit file."""
-    of = corpus.manifest.provenance.get(_OUTSIZED)
-    if of is None:
+    largest = corpus.manifest.provenance.get(_OUTSIZED)
+    if largest is None:
         return Verdict(True, "no document above 1 MB is 100 times the median")
-    why = f"{of['doc_id']} ({of['file']}, {of['bytes']:,} bytes) is above 1 MB and 100 times the median of about "
-    why += f"{of['median_bytes']:,} bytes"
+    why = f"{largest['doc_id']} ({largest['file']}, {largest['bytes']:,} bytes) is above 1 MB and 100 times "
+    why += f"the median of about {largest['median_bytes']:,} bytes"
     recipe = corpus.manifest.identity.recipe
-    if recipe.get("kind") == "local" and detect_format(of["file"], recipe.get("text_endings", ())) == "text":
+    if recipe.get("kind") == "local" and detect_format(largest["file"], recipe.get("text_endings", ())) == "text":
         why += "; if the file holds several documents, set `text_unit`"
-    return Verdict(False, why, {"median_bytes": of["median_bytes"], "largest_bytes": of["bytes"]})
+    return Verdict(False, why, {"median_bytes": largest["median_bytes"], "largest_bytes": largest["bytes"]})

@@ -1,7 +1,7 @@
-"""What a corpus holds, as numbers: documents, bytes, tokens and lengths by source, domain and licence.
+"""Counts of a corpus: documents, bytes, tokens and lengths by source, domain and licence.
 
-The stage `profile` counts one Document shard; counts of shards add up, in any order, to those of the corpus. It notes
-the documents' ids too, so that those of several sources can be compared.
+The stage `profile` counts one Document shard; the counts of shards add up to those of the corpus, in any order. It also
+writes the document ids, so that ids of several sources can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline_assets.corpus.converted_shards import IDS
 from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document_shards import DocumentShard, fatal_row, read_documents
+from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -25,7 +25,7 @@ K = TypeVar("K", "Group", str)
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """The fields of a Document that are counted."""
+    """Fields of a Document that are counted."""
 
     text: str
     doc_id: str
@@ -48,11 +48,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a group holds.
+    """Counts of a group of documents.
 
     Attributes:
-        documents, characters, utf8_bytes, tokens: in all; tokens as the tokenizer gives them, no end of text.
-        lengths: documents by length in tokens, bin k holding 2**k <= tokens < 2**(k + 1), and bin 0 also 0 tokens.
+        documents, characters, utf8_bytes, tokens: Totals; tokens exclude the end of text.
+        lengths: Documents by length in tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also 0 tokens.
     """
 
     documents: int = 0
@@ -81,13 +81,13 @@ def profile_shard(
     tokenizer_sha256: str,
     vocabulary: Path | None = None,
 ) -> Receipt:
-    """The counts of a shard, in its receipt's notes; its file is the ids, as `document` reads them.
+    """Count the documents of a shard; the receipt's notes have the counts, its file the ids.
 
     Raises:
-        InputError: a line that is no Document, or that kills the process: it would be missing from the counts.
+        InputError: A line is not a Document, or is a poison row, which would be missing from the counts.
     """
     if window.poison_rows:
-        raise fatal_row(min(window.poison_rows), "counts", shard.file)
+        raise poison_row_error(min(window.poison_rows), "counting", shard.file)
     encoder = load_encoder(tokenizer_sha256, vocabulary)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
@@ -95,43 +95,44 @@ def profile_shard(
         for documents, _ in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             ids.add(document.doc_id for _, document in documents)
             texts: dict[Group, list[str]] = {}
-            for _, one in documents:
-                texts.setdefault(Group(one.source, one.domain, one.license_tag), []).append(one.text)
-            profiles.append({group: _count(of_group, encoder) for group, of_group in texts.items()})
+            for _, document in documents:
+                group = Group(document.source, document.domain, document.license_tag)
+                texts.setdefault(group, []).append(document.text)
+            profiles.append({group: _count(group_texts, encoder) for group, group_texts in texts.items()})
             rows += len(documents)
     file = ids.output(name)
     return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(merged(profiles))})
 
 
 def merged(profiles: Iterable[Profile]) -> dict[Group, Counts]:
-    """Profiles added up, largest group first, equal ones by name."""
+    """Add up profiles; groups with most tokens come first, equal ones by name."""
     return _added_up(item for profile in profiles for item in profile.items())
 
 
 def by(profile: Profile, field: str) -> dict[str, Counts]:
-    """Counts by one field of the groups, `source`, `domain` or `license_tag`, largest first."""
+    """Add up counts by `source`, `domain` or `license_tag`, most tokens first."""
     return _added_up((str(getattr(group, field)), counts) for group, counts in profile.items())
 
 
 def total(profile: Profile) -> Counts:
-    """All groups together."""
+    """Add up the counts of all groups."""
     return sum(profile.values(), Counts())
 
 
 def _added_up(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
-    found: dict[K, Counts] = {}
+    sums: dict[K, Counts] = {}
     for key, counts in parts:
-        found[key] = found.get(key, Counts()) + counts
-    return dict(sorted(found.items(), key=lambda item: (-item[1].tokens, item[0])))
+        sums[key] = sums.get(key, Counts()) + counts
+    return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
 
 
 def to_json(profile: Profile) -> list[dict[str, Any]]:
-    """A list of groups with their counts."""
+    """Return a list of groups with their counts."""
     return [asdict(group) | asdict(counts) for group, counts in profile.items()]
 
 
 def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
-    """The inverse of `to_json`."""
+    """Read a profile from the list that `to_json` returned."""
     return {msgspec.convert(entry, Group): msgspec.convert(entry, Counts) for entry in entries}
 
 

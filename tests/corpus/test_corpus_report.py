@@ -237,7 +237,7 @@ def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: 
 
     assert str(error.value) == (
         f"{tmp_path / 'data/stage_a/mixed/filtered/others'}: doc_id 'l-0' is in letters and in others "
-        "(shards/00000.jsonl.zst row 1); leave one of the sources out, or take another column for `columns.id`"
+        "(shards/00000.jsonl.zst row 1); remove one of the sources, or set `columns.id` to another column"
     )
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
 
@@ -245,7 +245,7 @@ def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: 
 def test_many_doc_ids_in_two_sources_are_counted(built: Built) -> None:
     rows: Rows = [{"text": f"The text number {number}.", "key": str(number)} for number in range(5)]
 
-    with pytest.raises(InputError, match=r"'0' is in a and in b .*, and 4 more ids are in two sources;"):
+    with pytest.raises(InputError, match=r"'0' is in a and in b .*; 4 more ids are in two sources;"):
         built({"a": rows, "b": rows})
 
 

@@ -94,14 +94,14 @@ def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
 
 def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
-    monkeypatch.setattr(doc_ids, "_LEAST_IDS", 1)
+    monkeypatch.setattr(doc_ids, "_MIN_IDS", 1)
     paths = written(tmp_path, [["a", "b", "c", "d"]])
     blocks = doc_ids._merged(paths)
     next(blocks)
 
     paths[0].write_bytes(b"")
 
-    with pytest.raises(RetryableError, match="the file ends before its 4 ids; run the command again"):
+    with pytest.raises(RetryableError, match="the file has fewer than 4 ids; run the command again"):
         list(blocks)
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
 def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
 ) -> None:
-    for name, size in (("RUN_IDS", run_ids), ("_BLOCK_IDS", block_ids), ("_LEAST_IDS", 1)):
+    for name, size in (("RUN_IDS", run_ids), ("_BLOCK_IDS", block_ids), ("_MIN_IDS", 1)):
         monkeypatch.setattr(doc_ids, name, size)
 
     repeats = repeats_of(tmp_path, shards)
@@ -130,7 +130,7 @@ def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_
 def test_merging_holds_no_more_memory_for_eight_times_the_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int
 ) -> None:
-    for name, size in (("RUN_IDS", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_LEAST_IDS", 1 << 3)):
+    for name, size in (("RUN_IDS", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_MIN_IDS", 1 << 3)):
         monkeypatch.setattr(doc_ids, name, size)
 
     def peak(ids: int, folder: Path) -> int:

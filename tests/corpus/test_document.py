@@ -75,7 +75,7 @@ def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes,
     with pytest.raises(InputError) as error:
         arrow_columns(meta, "00000.jsonl.zst")
 
-    assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` can't be read ({complaint}")
+    assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` is invalid ({complaint}")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path)
     documents = [(WEB, text) for text in ("a", "b", "c", "d")]
 
     assert profiled(tmp_path, documents, Window(1, 4))[WEB].documents == 3
-    with pytest.raises(InputError, match="row 2 kills the process that counts it"):
+    with pytest.raises(InputError, match="row 2 kills the worker while counting it"):
         profiled(tmp_path, documents, Window(poison_rows=frozenset({2})))
 
 

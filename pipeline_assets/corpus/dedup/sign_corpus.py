@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.sorted_runs import bounded_ranges
 from pipeline_assets.corpus.dedup.verify import write_sets
-from pipeline_assets.corpus.document_shards import fatal_row
+from pipeline_assets.corpus.document_shards import poison_row_error
 from pipeline_assets.corpus.formats import parquet
 from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
 from pipeline_assets.spine.artifact import Artifact
@@ -53,7 +53,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     sketched = run.run("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[FATAL]:
-            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
+            raise poison_row_error(sketch.notes[FATAL][0], "reading", shard.file)
     files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
     if recipe.near is not None:
         files += _write_sets(run, recipe.near.proposer.shingle_words)

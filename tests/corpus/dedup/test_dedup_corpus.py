@@ -162,7 +162,7 @@ def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatc
     kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
     monkeypatch.setattr(sketches, "read_documents", dying)
 
-    with forked_here(), pytest.raises(InputError, match="row 0 kills the process that reads it"):
+    with forked_here(), pytest.raises(InputError, match="row 0 kills the worker while reading it"):
         sign(tmp_path, kept, recipe(), RunSettings(1))
 
 

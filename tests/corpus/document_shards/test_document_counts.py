@@ -53,16 +53,14 @@ def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
     with pytest.raises(InputError) as error:
         check_documents({"documents": 199, "nul_documents": 2}, "here", "look")
 
-    assert error.value.what == "2 of 199 documents hold NUL characters, more than 1 %"
+    assert error.value.what == "2 of 199 documents contain NUL characters, more than 1 %"
 
 
 def test_files_without_a_row_are_an_error_of_their_own() -> None:
     with pytest.raises(InputError) as error:
         check_documents({}, "the source", "look at the rejects")
 
-    assert str(error.value) == (
-        "the source: there is no row in its files; give files that have some, or leave the source out"
-    )
+    assert str(error.value) == ("the source: the files contain no rows; choose files with rows, or remove the source")
 
 
 def test_nothing_left_is_an_error_with_the_step_that_the_caller_names() -> None:

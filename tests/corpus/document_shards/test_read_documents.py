@@ -73,13 +73,15 @@ def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
     with pytest.raises(InputError) as error:
         read(shard, block_bytes=1 << 20)
 
-    assert str(error.value) == f"{shard.file}: row 1 is no Document ({complaint}); verify the corpus, then rebuild it"
+    assert (
+        str(error.value) == f"{shard.file}: row 1 is not a Document ({complaint}); verify the corpus, then rebuild it"
+    )
 
 
 def test_a_shard_with_other_rows_than_its_manifest_says_is_an_error(tmp_path: Path) -> None:
     shard = replace(shard_of(tmp_path, LINES), rows=10)
 
-    with pytest.raises(InputError, match="it has 9 rows, its manifest says 10; verify the corpus"):
+    with pytest.raises(InputError, match="expected 10 rows, got 9; verify the corpus"):
         read(shard)
 
 

@@ -76,6 +76,6 @@ def test_nul_characters_in_too_many_documents_stop_the_build(normalized: Normali
     rows = [{"text": f"Te\0xt {n}." if n < 2 else f"Text {n}."} for n in range(100)]
 
     assert refusal(lambda: normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)).endswith(
-        ": 2 of 100 documents hold NUL characters, more than 1 %; "
-        "this is not text as it was published: pin another commit or source"
+        ": 2 of 100 documents contain NUL characters, more than 1 %; "
+        "the text may be corrupt; pin another commit or source"
     )

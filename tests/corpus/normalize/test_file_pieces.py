@@ -69,7 +69,7 @@ def test_empty_files_are_shards_without_documents(normalized: Normalized) -> Non
 def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None:
     line = refusal(lambda: normalized("notes", {"a.jsonl": "", "b.jsonl": "\n\n"}, columns=COLUMNS))
 
-    assert line.endswith(": there is no row in its files; give files that have some, or leave the source out")
+    assert line.endswith(": the files contain no rows; choose files with rows, or remove the source")
 
 
 @pytest.mark.parametrize(

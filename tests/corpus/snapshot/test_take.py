@@ -64,7 +64,7 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
     ("table", "words"),
     [
         (pages(20), "no row passed the rules; loosen `rules` or `language` in the recipe"),
-        (pages(0), "there is no row in its files; give files that have some, or leave the source out"),
+        (pages(0), "the files contain no rows; choose files with rows, or remove the source"),
     ],
     ids=["all dropped", "no rows"],
 )
