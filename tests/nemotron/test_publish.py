@@ -146,7 +146,7 @@ def test_a_recipe_without_a_token_says_so(root: Path, env: dict[str, str], corpu
     done = corpusmill("run", "other", "--data", root, env={**env, "HF_TOKEN": ""})
 
     assert done.returncode == 2
-    assert "HF_TOKEN: it isn't set; set it to a token with write access" in done.stderr
+    assert "HF_TOKEN: no token is set; set it to a token with write access" in done.stderr
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])

@@ -1,1 +1,1 @@
-"""Publishing: what goes with finished rows to a hub."""
+"""Publication of finished rows on a hub."""

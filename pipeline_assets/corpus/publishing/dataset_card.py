@@ -1,7 +1,7 @@
-"""The dataset card: README.md of rows as a hub has them, whether laid out, exported or published.
+"""The dataset card: README.md of rows in a hub's layout.
 
-The YAML at its head is what a hub and `datasets` know configs, splits, columns, licences and sizes by. No date, no
-host: equal content gives equal bytes. No text of a dataset, a title or a licence can leave its place.
+A hub and `datasets` read configs, splits, columns, licences and sizes from the YAML at its head. The card has no date
+or host, so equal content gives equal bytes. Titles, licences and other text of a dataset are escaped.
 """
 
 import json
@@ -42,10 +42,10 @@ class CardSplit:
     """A split of a config.
 
     Attributes:
-        split: as its files have it. In a subset it is called `dataset/split`.
-        files: the pattern of its files, or their paths.
-        uncompressed_bytes: an estimate of what loading takes.
-        licences: rows by source and licence, as rows say it; None of those that say none.
+        split: Name in the file names; `dataset/split` in a subset.
+        files: Pattern of its files, or their paths.
+        uncompressed_bytes: Estimate of the memory that loading needs.
+        licences: Rows by source and stated licence; None for rows without one.
     """
 
     config: str
@@ -62,12 +62,12 @@ class CardSplit:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that rows are of.
+    """A dataset that rows come from.
 
     Attributes:
-        revision: its commit; None of a folder.
-        metadata: the YAML of its card there; None if nobody looked.
-        gate: `auto` or `manual` where whoever wants to read asks first; None where anybody may.
+        revision: Commit; None for a folder.
+        metadata: YAML of its card at the commit; None if not fetched.
+        gate: `auto` or `manual` if readers must request access, else None.
     """
 
     dataset: str
@@ -78,18 +78,17 @@ class Source:
 
 @dataclass(frozen=True)
 class CardContent:
-    """What a card is of.
+    """Content of a card.
 
     Attributes:
-        title: for people.
-        repository: what `load_dataset` takes: owner/name, or a folder.
-        splits: none where there are no rows.
-        sources: none of rows that name no dataset of a hub.
-        manifests: manifests of the artifacts that the rows are of; their recipes are alike.
-        agreement: keys of the YAML that say what readers agree to.
-        columns: what those that need words hold.
-        notes: on configs.
-        script: checks a downloaded copy; None for no such section.
+        repository: Argument of `load_dataset`: owner/name, or a folder.
+        splits: Splits with rows; may be empty.
+        sources: Datasets that rows name; may be empty.
+        manifests: Manifests of the artifacts that contain the rows; their recipes are alike.
+        agreement: YAML keys with the terms that readers agree to.
+        columns: Descriptions of columns by name.
+        notes: Lines about configs.
+        script: Python script that checks a downloaded copy; None omits the section.
     """
 
     title: str
@@ -104,41 +103,45 @@ class CardContent:
 
 
 def split_pattern(path: str) -> str:
-    """The pattern by which a card names a file: that of all files of its split in its config.
+    """Return the pattern that matches all files of a file's split in its config.
 
-    Not `<split>-*`: that is also `<split>-more-00000-of-00001`.
+    `<split>-*` would also match `<split>-more-00000-of-00001`.
     """
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
 
 
 def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
-    """Splits that have rows, and the sources of all rows. Memory is that of some columns of a file.
+    """Collect the splits that have rows, with the sources of all rows.
+
+    A few columns of one file are in memory at a time.
 
     Raises:
-        InputError: a file is damaged.
-        UsageError: rows don't say which dataset they are of.
+        InputError: A file is damaged.
+        UsageError: Rows do not name their dataset.
     """
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()
-    for artifact, stored in ((one, stored) for one in artifacts for stored in one.manifest.storage):
-        if (found := _ROWS.fullmatch(stored.path)) is None:
+    for artifact, stored in ((source, file) for source in artifacts for file in source.manifest.storage):
+        if (match := _ROWS.fullmatch(stored.path)) is None:
             continue
         where = artifact.folder / stored.path
         try:
             with open_parquet(artifact.path(stored.path)) as file:
                 footer, schema, rows = file.metadata, file.schema_arrow.remove_metadata(), file.read(_READ)
         except (pa.ArrowException, OSError) as error:
-            what = f"it is not as it was sealed ({one_line(error, 200)})"
-            raise InputError(what, where, "see `corpusmill verify`") from None
+            what = f"the file differs from its manifest ({one_line(error, 200)})"
+            raise InputError(what, where, "run `corpusmill verify`") from None
         if rows["dataset"].null_count:
-            what = "rows don't say which dataset they are of, so that nobody knows what its readers agree to"
-            raise UsageError(what, where, "publish what is made of normalised rows")
+            what = "rows do not name their dataset, so the terms of its readers are unknown"
+            raise UsageError(what, where, "publish an artifact of normalised rows")
         pattern = split_pattern(stored.path)
-        split = splits.setdefault(pattern, CardSplit(found[1] or DEFAULT, found[2], pattern, schema))
+        split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _READ)
         split.rows += rows.num_rows
         split.bytes += stored.bytes
-        split.uncompressed_bytes += sum(footer.row_group(one).total_byte_size for one in range(footer.num_row_groups))
+        split.uncompressed_bytes += sum(
+            footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)
+        )
         split.tokens += sum(filter(None, tokens))
         split.completion_tokens += sum(filter(None, completion_tokens))
         split.licences.update(zip(datasets, licences, strict=True))
@@ -147,12 +150,12 @@ def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[So
 
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
-    """The hub's name of each split."""
+    """Return the hub's name of each split."""
     return hub_split_names(sorted({split.split for split in splits}))
 
 
 def by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
-    """Splits of each config."""
+    """Group splits by config."""
     configs: dict[str, list[CardSplit]] = {}
     for split in splits:
         configs.setdefault(split.config, []).append(split)
@@ -160,7 +163,7 @@ def by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 
 
 def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
-    """Rows by licence."""
+    """Count rows by licence."""
     rows: Counter[str | None] = Counter()
     for split in splits:
         for (_, licence), count in split.licences.items():
@@ -169,7 +172,10 @@ def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
 
 
 def dataset_card(card: CardContent) -> str:
-    """The text of README.md. Splits that a hub can't name as the files do have another name there."""
+    """Return the text of README.md.
+
+    Splits whose names the hub does not allow have another name in it.
+    """
     names = split_names(card.splits)
     sections = [
         [f"# {plain(card.title)}", "", *_opening(card)],
@@ -188,13 +194,13 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
         {**({} if name == DEFAULT else {"config_name": name}), **_info(splits, names)}
         for name, splits in configs.items()
     ]
-    of_hub = [source.dataset for source in card.sources if source.revision is not None]
+    hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
     metadata: dict[str, Any] = {
         "pretty_name": card.title,
         **licence_metadata(row_licences(card.splits)),
         "task_categories": ["text-generation"],
         "size_categories": [size_category(sum(split.rows for split in card.splits))],
-        **({"source_datasets": of_hub} if of_hub else {}),
+        **({"source_datasets": hub_datasets} if hub_datasets else {}),
         "tags": ["corpusmill"],
         **card.agreement,
     }
@@ -211,7 +217,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
 
 
 def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
-    """What `datasets` calls `dataset_info`: rows are counted, so that it counts them when it loads a split."""
+    """Return the `dataset_info` of a config, whose row counts `datasets` checks."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [
@@ -225,7 +231,7 @@ def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, An
 
 def _opening(card: CardContent) -> list[str]:
     lines = [
-        *(f"{code(made.kind)} {code(made.name)}, {code(made.digest)}." for made in card.manifests),
+        *(f"{code(manifest.kind)} {code(manifest.name)}, {code(manifest.digest)}." for manifest in card.manifests),
         f"{code(FILE_NAME)} says what it was made from, by which rule, and what became of every row.",
     ]
     return lines + (["Every row names the one that it was made from."] if card.splits else [])
@@ -233,18 +239,18 @@ def _opening(card: CardContent) -> list[str]:
 
 def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
     counts = ("rows", "tokens", "completion_tokens", "bytes")
-    shown = [name for name in counts if any(getattr(split, name) for split in card.splits)]
+    columns = [name for name in counts if any(getattr(split, name) for split in card.splits)]
     rows: list[list[str | int]] = [
-        [code(split.config), code(names[split.split]), *(getattr(split, name) for name in shown)]
+        [code(split.config), code(names[split.split]), *(getattr(split, name) for name in columns)]
         for split in card.splits
     ]
     first = card.splits[0]
-    others = [split for split, name in names.items() if name != split]
+    renamed = [split for split, name in names.items() if name != split]
     return [
-        *markdown_table(["config", "split", *(name.replace("_", " ") for name in shown)], rows),
+        *markdown_table(["config", "split", *(name.replace("_", " ") for name in columns)], rows),
         "",
-        *(f"{code(split)} of the files is the split {code(names[split])}." for split in others),
-        *([""] if others else []),
+        *(f"{code(split)} of the files is the split {code(names[split])}." for split in renamed),
+        *([""] if renamed else []),
         *card.notes,
         "```python",
         "from datasets import load_dataset",
@@ -258,8 +264,8 @@ def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
 def _terms(card: CardContent) -> list[str]:
     lines: list[str] = []
     if card.sources:
-        of = [[code(source.dataset), *_source(source)] for source in card.sources]
-        lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], of), ""]
+        cells = [[code(source.dataset), *_source(source)] for source in card.sources]
+        lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], cells), ""]
     counts = sum((split.licences for split in card.splits), Counter[tuple[str, str | None]]())
     if not counts:
         return lines[:-1]
@@ -295,25 +301,27 @@ def _address(licence: str | None) -> str:
     return plain(licence_table()[tag].url or "") if tag != UNKNOWN else ""
 
 
-def _making(made: Sequence[Manifest]) -> list[str]:
-    first = made[0].identity
+def _making(manifests: Sequence[Manifest]) -> list[str]:
+    first = manifests[0].identity
     how = {"recipe": first.recipe, "decisions": first.decisions, "tokenizer": first.tokenizer}
-    recipe = json.dumps(how, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # no fence ends in it
+    recipe = json.dumps(how, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # A backtick could end the fence.
     upstream = dict.fromkeys(
-        (code(str(one["name"])), code(str(one["digest"]))) for manifest in made for one in manifest.identity.upstream
+        (code(str(entry["name"])), code(str(entry["digest"])))
+        for manifest in manifests
+        for entry in manifest.identity.upstream
     )
     lines = [f"By {code(str(first.stage))}, as its recipe said:", "", "```json", *recipe.splitlines(), "```"]
     lines += ["", *markdown_table(["made from", "digest"], [*upstream])]
-    ledgers = [manifest.identity.ledger for manifest in made if "ledger" in manifest.identity.counts]
+    ledgers = [manifest.identity.ledger for manifest in manifests if "ledger" in manifest.identity.counts]
     fates: Counter[tuple[str, str]] = Counter()
     for fate, reason, count in (entry for ledger in ledgers for entry in ledger.fates()):
         fates[fate, reason] += count
     if ledgers:
-        gone: list[list[str | int]] = [
+        removed: list[list[str | int]] = [
             [fate, code(reason or ""), count] for (fate, reason), count in sorted(fates.items()) if count
         ]
         lines += ["", f"Of {sum(ledger.rows_in for ledger in ledgers):,} rows that came in, these went:", ""]
-        lines += markdown_table(["they were", "for", "rows"], gone)
+        lines += markdown_table(["they were", "for", "rows"], removed)
     return lines
 
 
@@ -330,5 +338,5 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _verifying(script: str) -> list[str]:
-    said = "This script ends with 0 if every file is, byte for byte, what its manifest says:"
-    return [said, "", "```python", *script.splitlines(), "```"]
+    summary = "This script ends with 0 if every file is, byte for byte, what its manifest says:"
+    return [summary, "", "```python", *script.splitlines(), "```"]

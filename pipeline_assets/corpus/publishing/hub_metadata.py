@@ -1,7 +1,7 @@
-"""The words that a hub and `datasets` know a dataset by: names of splits, licences, columns, sizes.
+"""Names that a hub and `datasets` use for splits, licences, columns and sizes.
 
-The hub has identifiers of licences of its own (hub documentation, "Licenses"). Most are our tags; what has none is
-`other`, with a name beside it.
+The hub has its own identifiers of licences (hub documentation, "Licenses"). Most equal our tags; a licence without one
+is `other`, with a `license_name`.
 """
 
 import re
@@ -14,26 +14,26 @@ import pyarrow as pa
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
 _INVALID = re.compile(r"\W+")
-_ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
-DEFAULT = "default"  # the config of a dataset that has but one
-# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
+_ALL = "all"  # In any case: builder.py of `datasets` rejects a dataset with a split of this name.
+DEFAULT = "default"  # The config of a dataset with a single config.
+# `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
 _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
 
 
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
-    r"""The hub's name of each split: its own where that is allowed, else with `_` for what isn't.
+    r"""Return the hub's name of each split, with `_` for forbidden characters.
 
-    `datasets` allows `\w+(\.\w+)*` (its naming.py), and keeps `all`, which becomes `all_`, for all of them together.
-    Where two names would become one, later ones get `_2`, `_3`, …; names that are allowed keep theirs.
+    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all`, which becomes `all_`. Allowed names are kept; if
+    two names collide, later ones get `_2`, `_3`, ….
     """
     names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
     for split in splits:
         if split in names:
             continue
         allowed = f"{split}_" if split.lower() == _ALL else _INVALID.sub("_", split)
-        taken, times = set(names.values()), 1
-        while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
-            times += 1
+        used, attempt = set(names.values()), 1
+        while (name := allowed if attempt == 1 else f"{allowed}_{attempt}") in used:
+            attempt += 1
         names[split] = name
     return {split: names[split] for split in splits}
 
@@ -54,7 +54,10 @@ _NAME_CHARACTERS = 60
 
 
 def hub_licence(licence: str | None) -> str:
-    """The hub's identifier of a licence as rows say it; `unknown` where they say none, `other` where it has none."""
+    """Return the hub's identifier of a stated licence.
+
+    `unknown` for None, `other` for a licence without an identifier.
+    """
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
@@ -63,11 +66,13 @@ def hub_licence(licence: str | None) -> str:
 
 
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """What the YAML of a card says: `license`, one or a list of them, that of most rows first; for one that the hub
-    doesn't know also `license_name`, and `license_link` where our table has one.
+    """Return the licence keys of a card's YAML.
+
+    `license` is one identifier or a list, the one with most rows first. A licence without an identifier also gets
+    `license_name`, with `license_link` if our table has a URL.
 
     Args:
-        licences: rows by licence, as rows say it; None of those that say none.
+        licences: Rows by stated licence; None for rows without one.
     """
     rows: Counter[str] = Counter()
     for licence, count in licences.items():
@@ -91,14 +96,14 @@ def size_category(rows: int) -> str:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """A column's type as `datasets` names it, of a list that of its values."""
+    """Return the name of a type in `datasets`; for a list, of its value type."""
     if pa.types.is_list(kind):
         return type_name(kind.value_type)
     return "float64" if pa.types.is_float64(kind) else str(kind)
 
 
 def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Columns as the YAML of a card names them."""
+    """Return the features of columns for the YAML of a card."""
     return [{"name": field.name, **_feature(field.type)} for field in fields]
 
 

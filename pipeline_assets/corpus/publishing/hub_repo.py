@@ -1,7 +1,7 @@
-"""A dataset repo of a hub for a publisher: access, files, and commits on its head.
+"""A dataset repo on a hub, to which files are committed.
 
-`huggingface_hub` sends files and commits. Temporary failures are retried; a commit is made only on its parent, so one
-whose answer was lost is not made twice.
+`huggingface_hub` sends files and commits. Temporary failures are retried. A commit is made only on its parent, so a
+retry after a lost response does not repeat it.
 """
 
 import functools
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 TOKEN = "HF_TOKEN"
-_INVALID = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
+_INVALID = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # Names that huggingface_hub rejects.
 _NAME_CHARACTERS = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """The token of whoever publishes: of the environment, never one that was saved.
+    """Return the publisher's token from the environment, never from a saved login.
 
     Raises:
-        UsageError: there is none.
+        UsageError: HF_TOKEN is not set.
     """
     token = variables.get(TOKEN, "").strip()
     if not token:
-        raise UsageError("it isn't set", TOKEN, "set it to a token with write access; a saved login isn't used")
+        raise UsageError("no token is set", TOKEN, "set it to a token with write access; a saved login is not used")
     return token
 
 
 @dataclass(frozen=True)
 class Item:
-    """A file as a repo is to have it: its content, or where that lies, and its digest."""
+    """A file to publish, with its content or path."""
 
     path: str
     source: Path | bytes
@@ -53,8 +53,8 @@ class Item:
     def from_bytes(cls, path: str, content: bytes) -> "Item":
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
-    def is_there(self, file: HubFile | None) -> bool:
-        """Whether a repo has it already. Git's own digest, which small files have, is worked out here."""
+    def is_stored(self, file: HubFile | None) -> bool:
+        """Check whether a repo's file has this content; small files have a git blob sha1."""
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")
@@ -67,10 +67,10 @@ class Item:
 
 @dataclass(frozen=True)
 class HubRepo:
-    """Access to one repo, which may not be there yet.
+    """Access to one repo, which may not exist yet.
 
     Attributes:
-        hub: how it is asked, with the token of whoever writes.
+        hub: Client with the publisher's token.
     """
 
     name: str
@@ -78,53 +78,54 @@ class HubRepo:
 
     @classmethod
     def open(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
-        """
+        """Return access to a repo under a valid name.
+
         Raises:
-            UsageError: `name` is not owner/name, or none that a hub takes.
+            UsageError: `name` is not owner/name, or hubs do not allow it.
         """
         check_name(name)
         if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
-            fix = "write letters, digits, and one `-`, `_` or `.` between them; `.git` can't be its end"
-            raise UsageError("no hub takes this name", name, fix)
+            fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
+            raise UsageError("hubs do not allow this repo name", name, fix)
         return cls(name, replace(hub, token=token))
 
     def limits(self) -> AbstractContextManager[None]:
-        """Limit the time, size and recipients of all requests that `huggingface_hub` makes for this hub."""
+        """Limit time, size and recipients of all requests by `huggingface_hub`."""
         from pipeline_assets.corpus.readers.hub_library import limited_session
 
         return limited_session(self.hub.client().address, self.hub.progress_s)
 
     @property
     def url(self) -> str:
-        """Where people look at it."""
+        """Address of the repo's page."""
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Whose the token is, and the organisations that it is known to be of.
+        """Return the token's user and their organisations.
 
         Raises:
-            RetryableError: the hub doesn't know the token, or it may only read.
+            RetryableError: The hub does not know the token, or it is read-only.
         """
         from huggingface_hub.errors import HfHubHTTPError
 
         def send() -> list[str]:
             client = self.hub.client()
             try:
-                said, _ = client.page(f"{client.address}/api/whoami-v2")
+                identity, _ = client.page(f"{client.address}/api/whoami-v2")
             except HfHubHTTPError as error:
                 if error.response.status_code in (401, 403):
-                    what = f"{client.address} doesn't know the token"
-                    raise RetryableError(what, TOKEN, "set it to a token of yours, with write access") from None
+                    what = f"{client.address} rejects the token"
+                    raise RetryableError(what, TOKEN, "set it to a valid token with write access") from None
                 raise
             with parsing_response():
-                if ((said.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
-                    raise RetryableError("the token may only read", TOKEN, "set it to a token with write access")
-                return [str(one["name"]) for one in (said, *(said.get("orgs") or []))]
+                if ((identity.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
+                    raise RetryableError("the token is read-only", TOKEN, "set it to a token with write access")
+                return [str(owner["name"]) for owner in (identity, *(identity.get("orgs") or []))]
 
         return self.hub.call(self.name, "main", send)
 
     def settings(self) -> dict[str, Any] | None:
-        """Return whether the repo is private and gated; None if the token sees no such repo."""
+        """Return whether the repo is private and gated; None if it is not visible."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         def send() -> dict[str, Any] | None:
@@ -139,31 +140,36 @@ class HubRepo:
         return self.hub.call(self.name, "main", send)
 
     def create(self, *, private: bool) -> None:
-        """Make the repo, empty."""
+        """Create the empty repo."""
         from huggingface_hub.errors import HfHubHTTPError
 
-        def make() -> None:
+        def create() -> None:
             try:
                 self._api().create_repo(self.name, repo_type="dataset", private=private)
             except HfHubHTTPError as error:
-                if error.response.status_code != 409:  # it is there: made by a try whose answer was lost
+                if error.response.status_code != 409:  # It exists: the response of an earlier attempt was lost.
                     raise
 
-        self._written(make)
+        self._write(create)
 
-    def gate(self, how: str) -> None:
-        """Whoever wants to read asks first: `auto` lets in who agrees, `manual` whom the owner lets in."""
-        self._written(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=how))  # type: ignore[arg-type]
+    def gate(self, mode: str) -> None:
+        """Require an agreement of readers.
+
+        `auto` admits everyone who agrees, `manual` those whom the owner approves.
+        """
+        self._write(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def files(self, commit: str) -> dict[str, HubFile]:
-        """What is there at a commit, by path."""
+        """Return the files at a commit, by path."""
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(self, parent: str, title: str, items: Sequence[Item], deletions: Sequence[str] = ()) -> None:
-        """Make a commit on a parent; nothing is committed if the parent is no longer the head. Large files go first.
+        """Make a commit on a parent, unless the parent is no longer the head.
+
+        Large files are sent before the commit.
 
         Raises:
-            InputError: a file differs from its sealed hash.
+            InputError: A file differs from its sealed hash.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
@@ -172,34 +178,34 @@ class HubRepo:
         for item, addition in zip(items, additions, strict=True):
             if addition.upload_info.sha256.hex() != item.sha256:
                 where = item.source if isinstance(item.source, Path) else item.path
-                raise InputError("it is not as it was sealed, and isn't published", where, "see `corpusmill verify`")
-        once = {addition.upload_info.sha256: addition for addition in additions}
-        for sent in ([*once.values()], additions):  # files of equal content are sent once
-            self._written(functools.partial(api.preupload_lfs_files, self.name, sent, repo_type="dataset"))
+                raise InputError("the file differs from its manifest", where, "run `corpusmill verify`")
+        unique = {addition.upload_info.sha256: addition for addition in additions}
+        for batch in ([*unique.values()], additions):  # equal content is sent once
+            self._write(functools.partial(api.preupload_lfs_files, self.name, batch, repo_type="dataset"))
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
 
-        def make() -> None:
-            if self.hub.resolve(self.name) != parent:  # made by a try whose answer was lost, or another's
+        def create() -> None:
+            if self.hub.resolve(self.name) != parent:  # This commit, after a lost response, or another one.
                 return
             try:
                 api.create_commit(
                     self.name, operations, commit_message=title, repo_type="dataset", parent_commit=parent
                 )
             except HfHubHTTPError as error:
-                if error.response.status_code != 412:  # the parent isn't the head any more
+                if error.response.status_code != 412:  # The parent is no longer the head.
                     raise
 
-        self._written(make)
+        self._write(create)
 
-    def _written(self, call: Callable[[], object]) -> None:
+    def _write(self, call: Callable[[], object]) -> None:
         from huggingface_hub.errors import HfHubHTTPError
 
-        def unwrapped() -> None:
+        def unwrap() -> None:
             try:
                 with parsing_response():
                     try:
                         call()
-                    except RuntimeError as error:  # what the client says of a large file, around what was wrong
+                    except RuntimeError as error:  # The client wraps errors of large files.
                         if isinstance(error, RecursionError) or error.__cause__ is None:
                             raise MalformedResponse(str(error)) from None
                         raise error.__cause__ from None
@@ -208,18 +214,20 @@ class HubRepo:
                 raise
             except MalformedResponse as error:
                 if "Invalid metadata in README.md" in str(error):
-                    raise InputError(f"the hub refuses the card: {error}", self.name, "tell who wrote it") from None
+                    raise InputError(
+                        f"the hub refuses the card: {error}", self.name, "correct the card's YAML"
+                    ) from None
                 raise
 
         with self.limits():
-            self.hub.call(self.name, "main", unwrapped, writes=True)
+            self.hub.call(self.name, "main", unwrap, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:
-        """Raise RetryableError if content was refused for good, and not a call of the hub's API."""
+        """Raise RetryableError if the storage refused content permanently."""
         status, url = refusal.status_code, refusal.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
         if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_own(str(url))):
-            fix = "run the same command again; if it persists, ask who runs the hub"
+            fix = "run the same command again; if the error persists, contact the operator of the hub"
             where = f"{url.scheme}://{url.netloc.decode()}"
             raise RetryableError(f"the storage of the hub refused an upload (HTTP {status})", where, fix)
 

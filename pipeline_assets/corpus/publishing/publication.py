@@ -1,8 +1,8 @@
-"""A sealed folder of the Nemotron system as a dataset repo: its files, its manifest, and a card that says what it is.
+"""A sealed Nemotron artifact as a dataset repo.
 
-The repo has the folder's own layout, and its manifest without provenance, which names machines and folders. A card that
-is there already gives way. Candidate pools and training subsets are a config each, other rows the config `default`;
-what holds no rows has none. The card carries over what readers of the source agree to.
+The repo has the layout of the artifact, its manifest without provenance (which names machines and folders), and a new
+card. Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the
+terms that readers of the source agree to.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 
 _SUBSETS = "nemotron/training_subsets"
-_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # which hold none
-_GATE = "extra_gated_"  # how the keys of a card begin that say what readers agree to
+_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # without rows
+_GATE = "extra_gated_"  # prefix of card keys with the terms for readers
 _SHOWN_CHARACTERS = 2000
 _VERIFY = """import hashlib, json, pathlib, sys
 
@@ -57,25 +57,25 @@ sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 
 
 def sign_card(text: str) -> str:
-    """Return a card with its sha256 in a last line that pages don't show, so that an edit of it is noticed."""
+    """Append the sha256 of a card as a hidden line, by which edits are detected."""
     return f"{text}<!-- sha256 of this card above: {hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
 
 def is_edited(card: str) -> bool:
-    """Return whether a card that `sign_card` signed was changed since; a card without a signature was not."""
+    """Check whether a signed card was changed; False for a card without a signature."""
     text, mark, _ = card.rpartition("<!-- sha256 of this card above: ")
     return bool(mark) and sign_card(text) != card
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What a repo is to hold.
+    """Content of a dataset repo.
 
     Attributes:
-        items: all files, the card and the manifest too.
-        splits: none where there are no rows.
-        gate: as of a source.
-        agreement: keys of the card.
+        items: All files by path, including card and manifest.
+        splits: Splits with rows; may be empty.
+        gate: `auto`, `manual` or None, as for a source.
+        agreement: Card keys with the terms for readers.
     """
 
     artifact: Artifact
@@ -86,41 +86,41 @@ class Publication:
 
     @property
     def configs(self) -> dict[str, list[str]]:
-        """The hub's names of splits, by config."""
+        """The hub's names of splits by config."""
         names = split_names(self.splits)
-        return {config: [names[one.split] for one in splits] for config, splits in by_config(self.splits).items()}
+        return {config: [names[split.split] for split in splits] for config, splits in by_config(self.splits).items()}
 
     def terms(self) -> Iterator[str]:
-        """What a person should know before anything is sent: licences, and what readers agree to."""
+        """Yield the licences and the terms for readers, to log before sending."""
         for licence, rows in sorted(row_licences(self.splits).items(), key=lambda item: -item[1]):
             yield f"licence {licence or 'not stated'}: {rows:,} rows of all configs"
         if self.gate is not None:
-            yield f"readers ask first ({self.gate}), as they do of the source; they agree to:"
+            yield f"readers must request access ({self.gate}), as for the source, and agree to:"
             for key, value in self.agreement.items():
-                said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                yield from (f"  {line}" for line in f"{key}: {said}"[:_SHOWN_CHARACTERS].splitlines())
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                yield from (f"  {line}" for line in f"{key}: {text}"[:_SHOWN_CHARACTERS].splitlines())
 
 
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
-    """
-    Args:
-        repo: which the card names.
-        allow_unknown: whether rows may go whose licence nobody knows.
+    """Collect the files of a publication, with its card and manifest.
+
+    `allow_unknown` publishes rows of unknown licences too.
+
     Raises:
-        UsageError: there is such a row, and it may not; or it is nothing that can be published.
-        InputError: the card of a source can't be had.
+        UsageError: A licence is unknown and not allowed, or this kind of artifact cannot be published.
+        InputError: The card of a source cannot be fetched.
     """
     if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
-        what = f"this is {artifact.manifest.kind}, and what is published is made of Nemotron rows"
-        raise UsageError(what, artifact.folder, "give a folder of inventories, rows, pools or subsets")
+        what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
+        raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools or subsets")
     splits, named = card_splits([artifact])
     _check_licences(row_licences(splits), allow_unknown, artifact)
-    sources = [_looked_up(source, repo.hub) for source in named]
+    sources = [_with_card(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
-    stored = [one for one in artifact.manifest.storage if one.path != CARD]
-    items = {one.path: Item(one.path, artifact.folder / one.path, one.bytes, one.sha256) for one in stored}
-    of_cards = [(key, said) for source in sources for key, said in (source.metadata or {}).items()]
-    agreement = {key: said for key, said in of_cards if str(key).startswith(_GATE)}
+    stored = [file for file in artifact.manifest.storage if file.path != CARD]
+    items = {file.path: Item(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
+    card_keys = [(key, value) for source in sources for key, value in (source.metadata or {}).items()]
+    agreement = {key: value for key, value in card_keys if str(key).startswith(_GATE)}
     manifest, digest = replace(artifact.manifest, provenance={}, storage=stored), artifact.manifest.digest
     card = CardContent(
         title=repo.name.rpartition("/")[2],
@@ -133,33 +133,33 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         notes=_notes(manifest.kind, splits, items),
         script=_VERIFY.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
-    beside = (
+    added = (
         Item.from_bytes(FILE_NAME, manifest.to_bytes()),
         Item.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
-    return Publication(artifact, items | {item.path: item for item in beside}, splits, gate, agreement)
+    return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
 
 
 def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:
     unknown = sum(rows for licence, rows in licences.items() if stated_tag(licence) == UNKNOWN)
     if unknown and not allow_unknown:
-        named = sorted({repr((one or "not stated")[:60]) for one in licences if stated_tag(one) == UNKNOWN})
-        what = f"nobody knows the licence of {unknown:,} rows of all configs: {', '.join(named[:3])}"
-        ways = "`allow_unknown_licences: true` in `publish` of a recipe, --allow-unknown-licences of the command"
-        fix = f"say it in a column `license` of rows, leave them out by `refuse_licences`, or allow it: {ways}"
+        names = sorted({repr((text or "not stated")[:60]) for text in licences if stated_tag(text) == UNKNOWN})
+        what = f"{unknown:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
+        ways = "`allow_unknown_licences: true` in `publish` of the recipe, or --allow-unknown-licences"
+        fix = f"state it in the column `license`, drop the rows by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)
 
 
-def _looked_up(source: Source, hub: HubFiles) -> Source:
+def _with_card(source: Source, hub: HubFiles) -> Source:
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)
     metadata = parse_card_metadata(card, f"{source.dataset}@{source.revision}:{CARD}")
     settings = HubRepo(source.dataset, hub).settings()
     if settings is None:
-        fix = "give HF_TOKEN access to it, or HF_ENDPOINT the hub that has it: its agreement goes with its rows"
-        raise InputError("the hub doesn't show it any more", source.dataset, fix)
+        fix = "use an HF_TOKEN with access, or set HF_ENDPOINT to its hub; the terms for its readers are needed"
+        raise InputError("the hub no longer shows this dataset", source.dataset, fix)
     return replace(source, metadata=metadata, gate=settings["gated"] or None)
 
 

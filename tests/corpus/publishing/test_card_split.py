@@ -42,5 +42,5 @@ def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     path = next((built.folder / "data").iterdir())
     path.write_bytes(path.read_bytes()[:-4] + b"PARX")
 
-    with pytest.raises(InputError, match=f"{path}: it is not as it was sealed"):
+    with pytest.raises(InputError, match=f"{path}: the file differs from its manifest"):
         card_splits([built])

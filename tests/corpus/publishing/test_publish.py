@@ -128,7 +128,9 @@ def test_a_head_that_moves_all_the_time_is_an_error(
         return real(api, *arguments, **options)
 
     monkeypatch.setattr(HfApi, "create_commit", overtaken)
-    with pytest.raises(RetryableError, match=r"after 7 tries to commit, .* publish again when nobody else commits"):
+    with pytest.raises(
+        RetryableError, match=r"after 7 attempts to commit, .* publish again when no other process commits"
+    ):
         send(first, place)
 
 
@@ -213,7 +215,7 @@ def test_a_refusal_that_stays_is_not_asked_again(path: str, place: Place, first:
 def test_a_token_that_may_only_read_is_told_before_anything_is_made(place: Place, first: Artifact) -> None:
     repo = place.repo(token="hf_read_only")
 
-    with pytest.raises(RetryableError, match="HF_TOKEN: the token may only read"):
+    with pytest.raises(RetryableError, match="HF_TOKEN: the token is read-only"):
         publish(prepare_publication(first, repo), repo)
 
     assert not place.folder.exists() and {request.method for request in place.hub.requests} <= {"GET", "HEAD"}
@@ -228,7 +230,7 @@ def test_an_owner_that_is_not_the_tokens_is_refused(place: Place, first: Artifac
 
 @pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])
 def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place) -> None:
-    with pytest.raises(UsageError, match=r"not a dataset name|no hub takes this name"):
+    with pytest.raises(UsageError, match=r"not a dataset name|hubs do not allow this repo name"):
         place.repo(name=name)
 
 
@@ -237,7 +239,9 @@ def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path
     rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=odd)]
     made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
 
-    with pytest.raises(UsageError, match=rf"the licence of 2 rows of all configs: 'not stated', '{odd[:60]}'; say"):
+    with pytest.raises(
+        UsageError, match=rf"2 rows of all configs have an unknown licence: 'not stated', '{odd[:60]}'; state"
+    ):
         made_of(made, place)
 
     said = made_of(made, place, allow_unknown=True)
@@ -264,7 +268,7 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
     path = first.folder / stored.path
     path.write_bytes(b"\0" * stored.bytes)
 
-    with pytest.raises(InputError, match="not as it was sealed"):
+    with pytest.raises(InputError, match="the file differs from its manifest"):
         send(first, place)
 
     assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
@@ -294,7 +298,9 @@ def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
     send(first, place)
     other = pools(tmp_path / "other", {"low": rows_of(place.revision)}, name="mine/letters")
 
-    with pytest.raises(UsageError, match=r"it holds nemotron/candidate_pools mine/chats, and .* mine/letters would"):
+    with pytest.raises(
+        UsageError, match=r"the repo contains nemotron/candidate_pools mine/chats, which .* mine/letters would"
+    ):
         send(other, place)
     assert check_whole(place.folder) == first.manifest.digest
 
@@ -309,7 +315,7 @@ def test_a_card_that_was_edited_gives_way_only_if_that_is_said(
     edited = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
     someone_commits(place, "README.md", edited)
 
-    with pytest.raises(UsageError, match=r"its README\.md was edited since it was published"):
+    with pytest.raises(UsageError, match=r"README\.md was edited after its publication"):
         send(second, place)
     assert (place.folder / "README.md").read_bytes() == edited
 
@@ -321,7 +327,7 @@ def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, f
     place.repo().create(private=True)
     someone_commits(place, "README.md", b"Mine.")
 
-    with pytest.raises(UsageError, match=r"it holds a card of another origin, and .* mine/chats would"):
+    with pytest.raises(UsageError, match=r"the repo contains a card of another origin, which .* mine/chats would"):
         send(first, place)
     assert (place.folder / "README.md").read_bytes() == b"Mine."
 

@@ -148,7 +148,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
     place.hub.requests.clear()
     place.hub.inject(Fault(FaultKind.LINK_AWAY, f"/api/datasets/{NAME}/tree/*", ALWAYS, value=other.endpoint))
 
-    with pytest.raises(InputError, match="`datasets` can't load what was published"):
+    with pytest.raises(InputError, match="`datasets` cannot load the publication"):
         read_back(place, commit, configs)
 
     assert place.hub.fired and other.requests
@@ -175,7 +175,7 @@ def test_other_splits_than_published_are_an_error(place: Place, first: Artifact)
     config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
 
     read_back(place, commit, {config: [*reversed(sorted(names))]})
-    with pytest.raises(InputError, match=r"`datasets` can't load what was published \(it finds"):
+    with pytest.raises(InputError, match=r"`datasets` cannot load the publication \(its splits are"):
         read_back(place, commit, {config: [*names, "more"]})
 
 
@@ -183,13 +183,13 @@ def test_reading_back_that_takes_too_long_is_an_error(
     place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "load_back", load_back)
-    monkeypatch.setattr(loading, "_LONGEST_S", 0.1)
-    with pytest.raises(RetryableError, match=f"{NAME}@[0-9a-f]{{40}}: `datasets` must load .* within 0 s"):
+    monkeypatch.setattr(loading, "_TIMEOUT_S", 0.1)
+    with pytest.raises(RetryableError, match=f"{NAME}@[0-9a-f]{{40}}: `datasets` did not load .* within 0 s"):
         send(first, place)
 
 
 def test_a_hub_that_lists_other_files_is_an_error(place: Place, first: Artifact) -> None:
-    with pytest.raises(RetryableError, match=r"after \d tries to commit, \d+ files are missing or have other bytes"):
+    with pytest.raises(RetryableError, match=r"after \d attempts to commit, \d+ files are missing or differ"):
         send(first, place, Fault(FaultKind.EMPTY_LIST, f"/api/datasets/{NAME}/tree/*", ALWAYS, after=1))
 
 

@@ -58,5 +58,5 @@ def test_each_subset_is_a_config_with_splits_of_all_datasets_scores_and_token_fi
 def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path) -> None:
     made = subsets_of(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
 
-    with pytest.raises(UsageError, match="rows don't say which dataset they are of"):
+    with pytest.raises(UsageError, match="rows do not name their dataset"):
         prepare_publication(made, place.repo(), allow_unknown=True)
