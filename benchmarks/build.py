@@ -1,11 +1,11 @@
-"""Document shards → token files: CPU seconds of corpusmill's build against a bare flow and against peers.
+"""Benchmark of Document shards → token files against a bare flow and peers.
 
     python benchmarks/build.py --mb 400 --runs 3
     python benchmarks/build.py --shards FOLDER          # .jsonl.zst files of rows with doc_id and text
 
-Fixed input (the demo corpus, repeated under new ids, which flatters the tokenizer's cache; or shards of your own), two
-workers each (`naive` is one process), ids proven equal first. The bare flow is the ceiling: zstandard, msgspec,
-gigatoken and numpy, with no hash, no receipt, no fsync, no table of documents.
+The input is fixed: the demo corpus, repeated under new ids, which flatters the tokenizer's cache, or shards of your
+own. Each flow has two workers (`naive` is one process), and all ids are proven equal first. The bare flow is the
+ceiling: zstandard, msgspec, gigatoken and numpy, without hashes, receipts, fsync or a table of documents.
 """
 
 import argparse
@@ -26,10 +26,10 @@ PEERS = ("tiktoken", "naive", "datatrove", "preprocess_data")
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → token files, against a bare flow")
     parser.add_argument("--mb", type=int, default=130, help="megabytes of lines")
-    parser.add_argument("--shards", type=Path, help="a folder of .jsonl.zst files instead")
+    parser.add_argument("--shards", type=Path, help="folder of .jsonl.zst files to read instead")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
-    parser.add_argument("--peer-runs", type=int, default=1, help="of each peer; they are slow")
+    parser.add_argument("--peer-runs", type=int, default=1, help="runs of each peer; peers are slow")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -39,7 +39,7 @@ def main() -> None:
         else:
             paths, lines_bytes, digest = write_shards(folder, options.mb)
         rows = {path.name: sum(block.count(b"\n") for block in read_line_blocks(path)) for path in paths}
-        (folder / "rows.json").write_text(json.dumps(rows))  # what a manifest says of its shards
+        (folder / "rows.json").write_text(json.dumps(rows))  # the row counts that a manifest records
         print(f"{machine_line()}; {options.workers} workers, median of {options.runs}")
         print(f"{lines_bytes / 1e6:.0f} MB of lines in {len(paths)} shards, sha256 {digest}")
         flows, peers = (Path(__file__).with_name(name) for name in ("flows.py", "peers.py"))

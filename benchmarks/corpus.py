@@ -1,4 +1,4 @@
-"""Document shards of installed programs and documentation, or of a folder that is given."""
+"""Document shards of installed programs and documentation, or of a folder."""
 
 import hashlib
 from itertools import count, islice
@@ -18,7 +18,7 @@ def write_shards(folder: Path, text_mb: int) -> tuple[list[Path], int, str]:
     """Write about `text_mb` of text as `.jsonl.zst` shards of 32 MiB.
 
     Returns:
-        The paths, the bytes of all lines, and the sha256 of all lines.
+        The paths, the number of bytes in all lines, and the sha256 of all lines.
     """
     paths: list[Path] = []
     digest = hashlib.sha256()
@@ -39,7 +39,7 @@ def write_shards(folder: Path, text_mb: int) -> tuple[list[Path], int, str]:
 
 
 def link_shards(source: Path, folder: Path) -> tuple[list[Path], int, str]:
-    """Shards that are there already, as `write_shards` returns its own."""
+    """Link existing shards into `folder`; return what `write_shards` returns."""
     digest, size, paths = hashlib.sha256(), 0, []
     for number, path in enumerate(sorted(source.glob("*.jsonl.zst"))):
         paths.append(folder / f"{number:05d}.jsonl.zst")

@@ -1,9 +1,10 @@
-"""kill -9 and power loss at every step on the disk: how many points there are, and how many were survived.
+"""Benchmark of crash safety: `kill -9` or power loss before every disk operation.
 
     python benchmarks/crashes.py                        # about five minutes
     python benchmarks/crashes.py --only "split train"
 
-The cases and what counts as survived are those of the tests: tests/crash_cases.py, tests/crash_proof.py.
+Prints the number of crash points and of survived crashes. The tests define the cases and what counts as survived:
+tests/crash_cases.py, tests/crash_proof.py.
 """
 
 import argparse
@@ -36,7 +37,7 @@ KINDS = {
 
 @dataclass
 class Tally:
-    """Trials of one case, and what went wrong in them."""
+    """Trials of one case, with the errors they revealed."""
 
     points: int = 0
     survived: int = 0
@@ -70,7 +71,7 @@ def lose_power(proof: Proof, tally: Tally) -> None:
             tally.wrong += [f"power loss, {loss.badness}: {it}" for it in wrong]
 
 
-def tally_of(case: Case, sources: Sources) -> Tally:
+def run_case(case: Case, sources: Sources) -> Tally:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         proof = Proof(case, sources, Path(folder, "case"))
@@ -81,7 +82,10 @@ def tally_of(case: Case, sources: Sources) -> Tally:
 
 
 def kills_table(tallies: dict[Case, Tally]) -> str:
-    """A row a case; the last columns are kills by the kind of operation that they came before."""
+    """Format one row per case.
+
+    The last columns count kills by the kind of the operation that would have come next.
+    """
     lines = [
         f"| case | workers | killed | points | kills | survived | {' | '.join(KINDS)} |",
         "|---" * (6 + len(KINDS)) + "|",
@@ -98,7 +102,10 @@ def kills_table(tallies: dict[Case, Tally]) -> str:
 
 
 def losses_table(tallies: dict[Case, Tally]) -> str:
-    """A row a case; what the disk may hold is taken before each operation, five times as bad as can be."""
+    """Format one row per case of the survived power losses.
+
+    Before each operation the possible content of the disk is simulated, with five kinds of damage.
+    """
     lines = ["| case | states of the disk | survived |", "|---|---|---|"]
     shown = {case: tally for case, tally in tallies.items() if tally.losses}
     lines += [f"| {case.name} | {tally.losses} | {tally.losses_survived} |" for case, tally in shown.items()]
@@ -108,15 +115,15 @@ def losses_table(tallies: dict[Case, Tally]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="kill -9 and power loss at every step on the disk")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # a worker that died says so, thousands of times
+    logging.disable(logging.WARNING)  # dead workers log thousands of warnings
     print(f"{machine_line()}\n", flush=True)
     tallies: dict[Case, Tally] = {}
     with open_sources() as sources:
         for case in CASES:
             if options.only in case.name:
-                tallies[case] = tally_of(case, sources)
+                tallies[case] = run_case(case, sources)
                 print(f"{case}: {tallies[case].survived} of {tallies[case].killed} kills", file=sys.stderr, flush=True)
     print(f"{kills_table(tallies)}\n\n{losses_table(tallies)}\n")
     wrong = [f"{case}: {it}" for case, tally in tallies.items() for it in tally.wrong]

@@ -1,16 +1,16 @@
-"""Document shards with planted leaks → contaminated documents, against a set of n-grams in Python, and datatrove.
+"""Benchmark of decontamination against Python n-gram sets and datatrove.
 
     python benchmarks/decontamination.py --shards FOLDER --documents 15000 --slow-documents 1000
 
-One process each. corpusmill reads shards, decides by items (half of an item's 13-grams, or a short item whole), and
-writes what stays, evidence and manifest, durable. The peers only tell which documents hold an n-gram of 13 words, and
-write nothing. datatrove reads fewer documents. Starting (imports, compiled code, the index of the items) is measured on
-one document and taken off from all.
+Each flow runs in one process. corpusmill reads shards, decides by item (half of an item's 13-grams, or a short item as
+a whole), and writes the kept documents, the evidence and the manifest durably. The peers only report the documents that
+contain a 13-gram, and write nothing. datatrove reads fewer documents. The start (imports, compiled code, the index of
+the items) is measured on one document and subtracted.
 
-Items are passages of the documents with their words in another order, so that nothing but what is planted holds them; a
-hundred of them begin with 15 words as they stand in a document, as an item quotes a licence or a proverb: no leak.
-Every tenth document gets a leak, of one kind after the other. Before speeds are compared: corpusmill found every leak
-that its rule asks for, and nothing else.
+Items are passages of the documents with their words shuffled, so that only planted documents contain them. A hundred
+items begin with 15 unshuffled words of a document, as an item quotes a licence or a proverb, which is not a leak. Every
+tenth document gets a leak, and the kinds of leaks alternate. Before speeds are compared, corpusmill must have found
+every leak that its rule covers, and nothing else.
 """
 
 import argparse
@@ -37,16 +37,22 @@ from pipeline_assets.spine.staging import StagingDir
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "Python set"), ("datatrove",)
 _EVERY, _ITEMS, _SHARD_DOCUMENTS = 10, 2_000, 2_500
 _QUOTING, _QUOTE_WORDS = 100, 15
-_WORD_CHARACTERS = 20  # of text are enough for a word that is taken
+_WORD_CHARACTERS = 20  # enough text to draw one word
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of leak: of items of how many words, what of one is planted, and whether the rule asks for it."""
+    """Kind of leak.
+
+    Attributes:
+        words: Range of the items' lengths in words.
+        plant: Returns the text to plant for the words of an item.
+        is_expected: True if the rule must find the leak.
+    """
 
     words: tuple[int, int]
     plant: Callable[[list[str], random.Random], str]
-    is_asked: bool = True
+    is_expected: bool = True
 
 
 def _disguised(words: list[str], draw: random.Random) -> str:
@@ -64,20 +70,20 @@ KINDS: Mapping[str, Kind] = {
     "three quarters": Kind((40, 70), lambda words, _: " ".join(words[: len(words) * 3 // 4])),
     "in two places": Kind((50, 70), _in_two_places),
     "short": Kind((8, 12), lambda words, _: " ".join(words)),
-    "a third": Kind((50, 70), lambda words, _: " ".join(words[: len(words) // 3]), is_asked=False),
+    "a third": Kind((50, 70), lambda words, _: " ".join(words[: len(words) // 3]), is_expected=False),
 }
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A corpus with leaks: its megabytes, and the kind of each document that has one."""
+    """Size in megabytes and kind of leak by document id of a corpus with leaks."""
 
     megabytes: float
     leaks: Mapping[str, str]
 
 
 def draw_items(lines: Sequence[bytes], draw: random.Random) -> dict[str, list[list[str]]]:
-    """Words of items, by the kind of leak that they are planted as; `quoting` are those that are not."""
+    """Draw the words of items by kind of leak; `quoting` items are not planted."""
     texts = [msgspec.json.decode(line)["text"] for line in lines]
     count = (_ITEMS - _QUOTING) // len(KINDS)
     items = {name: [_item(texts, kind.words, 0, draw) for _ in range(count)] for name, kind in KINDS.items()}
@@ -85,7 +91,10 @@ def draw_items(lines: Sequence[bytes], draw: random.Random) -> dict[str, list[li
 
 
 def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[str]]], draw: random.Random) -> Planted:
-    """Documents as a sealed corpus, a leak in every tenth, and the items as JSON lines beside it."""
+    """Seal the documents as a corpus with a leak in every tenth.
+
+    The items are written next to it as JSON lines.
+    """
     planted, leaks = list(lines), dict[str, str]()
     for number in range(_EVERY - 1, len(planted), _EVERY):
         name = list(KINDS)[len(leaks) % len(KINDS)]
@@ -111,19 +120,19 @@ def _first_lines(sources: Sequence[Path], documents: int) -> list[bytes]:
             lines += block.splitlines()[: documents - len(lines)]
             if len(lines) == documents:
                 return lines
-    sys.exit(f"there are only {len(lines):,} documents: ask for fewer with --documents")
+    sys.exit(f"--documents must be at most {len(lines):,}, the documents of the input, got {documents:,}")
 
 
-def _item(texts: Sequence[str], size: tuple[int, int], in_order: int, draw: random.Random) -> list[str]:
-    """Words of letters alone, so that they are words by any rule."""
+def _item(texts: Sequence[str], size: tuple[int, int], quoted_words: int, draw: random.Random) -> list[str]:
+    """Draw words of letters alone, which are words by any rule."""
     while True:
         text, count = draw.choice(texts), draw.randint(*size)
         place = draw.randrange(len(text))
         words = text[place : place + _WORD_CHARACTERS * count].split()[1:-1]
-        rest = [word for word in words[in_order:] if word.isalpha()][: count - in_order]
-        if all(map(str.isalpha, words[:in_order])) and len(rest) == count - in_order:
+        rest = [word for word in words[quoted_words:] if word.isalpha()][: count - quoted_words]
+        if all(map(str.isalpha, words[:quoted_words])) and len(rest) == count - quoted_words:
             draw.shuffle(rest)
-            return words[:in_order] + rest
+            return words[:quoted_words] + rest
 
 
 def _write(building: StagingDir, lines: Sequence[bytes]) -> BuildResult:
@@ -137,12 +146,12 @@ def _write(building: StagingDir, lines: Sequence[bytes]) -> BuildResult:
     return BuildResult(files, {"documents": len(lines)}, {})
 
 
-def judged(folder: Path, flow: str, leaks: Mapping[str, str]) -> tuple[dict[str, float], float]:
-    """Of each kind of leak the share that a flow found; and of what it found, the share that holds a leak."""
-    found = set(json.loads((folder / "found" / f"{flow}.json").read_text()))
-    by_kind = {name: [doc_id in found for doc_id, kind in leaks.items() if kind == name] for name in KINDS}
-    return {name: sum(hits) / len(hits) for name, hits in by_kind.items()}, len(found & leaks.keys()) / max(
-        len(found), 1
+def score_report(folder: Path, flow: str, leaks: Mapping[str, str]) -> tuple[dict[str, float], float]:
+    """Return a flow's recall by kind of leak, and its precision."""
+    reported = set(json.loads((folder / "found" / f"{flow}.json").read_text()))
+    by_kind = {name: [doc_id in reported for doc_id, kind in leaks.items() if kind == name] for name in KINDS}
+    return {name: sum(hits) / len(hits) for name, hits in by_kind.items()}, len(reported & leaks.keys()) / max(
+        len(reported), 1
     )
 
 
@@ -150,37 +159,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → contaminated documents")
     parser.add_argument("--documents", type=int, default=15_000)
     parser.add_argument("--slow-documents", type=int, default=1_000)
-    parser.add_argument("--mb", type=int, default=64, help="megabytes of text where no shards are given")
-    parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
+    parser.add_argument("--mb", type=int, default=64, help="megabytes of text without --shards")
+    parser.add_argument("--runs", type=int, default=3, help="runs of corpusmill; peers run once")
+    parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
     options = parser.parse_args()
     script = Path(__file__).with_name("decontamination_flows.py")
     starts: dict[str, Measured] = {}
     figures: dict[str, Measured] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        source, fast, slow, one = (Path(temporary, name) for name in ("source", "fast", "slow", "one"))
+        source, fast, slow, single = (Path(temporary, name) for name in ("source", "fast", "slow", "single"))
         source.mkdir()
         paths, _, _ = link_shards(options.shards, source) if options.shards else write_shards(source, options.mb)
         lines, draw = _first_lines(paths, options.documents), random.Random(1)
         items = draw_items(lines, draw)
-        sizes = {fast: options.documents, slow: options.slow_documents, one: 1}
+        sizes = {fast: options.documents, slow: options.slow_documents, single: 1}
         planted = {folder: plant(folder, lines[:count], items, draw) for folder, count in sizes.items()}
         recalls: dict[str, tuple[dict[str, float], float]] = {}
         for name in (*FAST, *SLOW):
             folder = slow if name in SLOW else fast
-            starts[name] = measure(script, [name, str(one)], options.runs)
+            starts[name] = measure(script, [name, str(single)], options.runs)
             figures[name] = measure(script, [name, str(folder)], options.runs if name.startswith("corpusmill") else 1)
-            recalls[name] = judged(folder, name, planted[folder].leaks)
+            recalls[name] = score_report(folder, name, planted[folder].leaks)
     for name in ("corpusmill", "corpusmill, 2 workers"):
-        if recalls[name] != ({kind: float(KINDS[kind].is_asked) for kind in KINDS}, 1.0):
-            sys.exit(f"{name} missed a leak, or found what is none: {recalls[name]}")
+        if recalls[name] != ({kind: float(KINDS[kind].is_expected) for kind in KINDS}, 1.0):
+            sys.exit(f"{name} missed a leak or reported a clean document: {recalls[name]}")
     megabytes = {name: planted[slow if name in SLOW else fast].megabytes for name in figures}
     speeds = {name: megabytes[name] / (figures[name].cpu_s - starts[name].cpu_s) for name in figures}
     print(f"{machine_line()}; {options.documents:,} documents, {_ITEMS:,} items, one process each\n")
-    print(f"| flow | {' | '.join(KINDS)} | of what it found, leaks |\n" + "|---" * (len(KINDS) + 2) + "|")
+    print(f"| flow | {' | '.join(KINDS)} | precision |\n" + "|---" * (len(KINDS) + 2) + "|")
     for name, (recall, precision) in recalls.items():
         print(f"| {name} | {' | '.join(f'{share:.1%}' for share in recall.values())} | {precision:.1%} |")
-    print("\n| flow | documents, and found | MB | start, CPU s | CPU s | MB per CPU s | corpusmill to it | peak MiB |")
+    print(
+        "\n| flow | documents, contaminated | MB | start, CPU s | CPU s | MB per CPU s | corpusmill to it | peak MiB |"
+    )
     print("|---" * 8 + "|")
     for name, speed in speeds.items():
         row, start = figures[name], starts[name].cpu_s

@@ -1,9 +1,9 @@
-"""The flows that decontamination.py compares: Document shards and items in, contaminated documents out, in one process.
+"""Flows that decontamination.py compares, each in one process.
 
     python decontamination_flows.py NAME FOLDER
 
-Each prints how many documents it read and how many are contaminated, and leaves their ids in `found/NAME.json`. `load`
-is what the peers do first.
+Each reads Document shards and items, prints the number of documents and of contaminated documents, and writes the ids
+of the contaminated ones to `found/NAME.json`. `load` only reads, as the peers do first.
 """
 
 import json
@@ -22,14 +22,14 @@ _word = re.compile(r"\w+")
 
 
 class Row(msgspec.Struct):
-    """What is read of a Document."""
+    """Columns of a Document that the peers read."""
 
     doc_id: str
     text: str
 
 
-class Found(NamedTuple):
-    """How many documents were read, and which are contaminated."""
+class Report(NamedTuple):
+    """Number of documents, and ids of the contaminated ones."""
 
     documents: int
     contaminated: list[str]
@@ -40,7 +40,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def rows(folder: Path) -> Iterator[Row]:
-    """zstandard and msgspec: every document."""
+    """Read every document with zstandard and msgspec."""
     decoder = msgspec.json.Decoder(Row)
     for path in shards(folder):
         with open(path, "rb") as file:
@@ -51,8 +51,11 @@ def items(folder: Path) -> list[str]:
     return [json.loads(line)["text"] for line in (folder / "items" / "items.jsonl").read_text().splitlines()]
 
 
-def corpusmill(folder: Path, workers: int) -> Found:
-    """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
+def corpusmill(folder: Path, workers: int) -> Report:
+    """Run the real stage: items and corpus → kept documents and evidence.
+
+    Both are sealed, as is the listing of the items.
+    """
     from pipeline_assets.build.drive import build
     from pipeline_assets.build.kind import unknown_kind
     from pipeline_assets.build.run import Run
@@ -73,25 +76,25 @@ def corpusmill(folder: Path, workers: int) -> Found:
     documents = Target(
         unknown_kind(NORMALIZED.name, stage), "documents", place, {}, partition="documents", is_external=True
     )
-    [listed] = evaluation_targets(section, "benchmark", built / "evaluation")
+    [listing] = evaluation_targets(section, "benchmark", built / "evaluation")
     content = section.rows_content() | {"sources": ["documents"]}
-    target = DECONTAMINATED.target("clean", content, [documents, listed], folder=built / "clean")
+    target = DECONTAMINATED.target("clean", content, [documents, listing], folder=built / "clean")
     run = Run(folder, RunSettings(workers))
-    build(listed, run)
+    build(listing, run)
     clean = build(target, run).artifact
     read = open_artifact(folder / place).manifest.identity.counts["documents"]
-    return Found(read, [line.doc_id for line in read_contaminated(clean)])
+    return Report(read, [line.doc_id for line in read_contaminated(clean)])
 
 
-def by_python(folder: Path) -> Found:
-    """A set of the items' n-grams: a document that holds one of them is contaminated."""
-    looked_for = {ngram for item in items(folder) for ngram in _ngrams(item)}
+def by_python(folder: Path) -> Report:
+    """Report the documents that contain an n-gram from the set of all items."""
+    item_ngrams = {ngram for item in items(folder) for ngram in _ngrams(item)}
     read, contaminated = 0, []
     for row in rows(folder):
         read += 1
-        if any(ngram in looked_for for ngram in _ngrams(row.text)):
+        if any(ngram in item_ngrams for ngram in _ngrams(row.text)):
             contaminated.append(row.doc_id)
-    return Found(read, contaminated)
+    return Report(read, contaminated)
 
 
 def _ngrams(text: str) -> Iterator[str]:
@@ -99,8 +102,11 @@ def _ngrams(text: str) -> Iterator[str]:
     return (" ".join(words[first : first + NGRAM_WORDS]) for first in range(len(words) - NGRAM_WORDS + 1))
 
 
-def by_datatrove(folder: Path) -> Found:
-    """Its filter, with its words and hashes; the index is written as its indexer does, which asks for lighteval."""
+def by_datatrove(folder: Path) -> Report:
+    """Run datatrove's filter, with its words and hashes.
+
+    The index is written as datatrove's indexer does, which would need lighteval.
+    """
     import numpy as np
     from datatrove.data import Document
     from datatrove.pipeline.decont import NGramsDecontConfig, NGramsDecontFilter
@@ -109,7 +115,7 @@ def by_datatrove(folder: Path) -> Found:
     from loguru import logger
 
     logger.disable("datatrove")
-    hashing = HashConfig(hash_fc="sha1")  # its default refuses text with a current xxhash
+    hashing = HashConfig(hash_fc="sha1")  # the default hash rejects str with a current xxhash
     config = NGramsDecontConfig(NGRAM_WORDS, hash_config=hashing)
     index = folder / "datatrove"
     index.mkdir(exist_ok=True)
@@ -125,23 +131,23 @@ def by_datatrove(folder: Path) -> Found:
         read += 1
         if step.filter(Document(text=row.text, id=row.doc_id)) is not True:
             contaminated.append(row.doc_id)
-    return Found(read, contaminated)
+    return Report(read, contaminated)
 
 
-def only_load(folder: Path) -> Found:
-    return Found(sum(1 for _ in rows(folder)), [])
+def only_load(folder: Path) -> Report:
+    return Report(sum(1 for _ in rows(folder)), [])
 
 
 if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
-    flows: dict[str, Callable[[Path], Found]] = {
+    flows: dict[str, Callable[[Path], Report]] = {
         "load": only_load,
         "corpusmill": lambda folder: corpusmill(folder, 0),
         "corpusmill, 2 workers": lambda folder: corpusmill(folder, 2),
         "Python set": by_python,
         "datatrove": by_datatrove,
     }
-    found = flows[name](folder)
+    report = flows[name](folder)
     (folder / "found").mkdir(exist_ok=True)
-    (folder / "found" / f"{name}.json").write_text(json.dumps(found.contaminated))
-    print(found.documents, len(found.contaminated))
+    (folder / "found" / f"{name}.json").write_text(json.dumps(report.contaminated))
+    print(report.documents, len(report.contaminated))

@@ -1,18 +1,18 @@
-"""Document shards → verified near duplicates, against datasketch, rensa and datatrove in the same run.
+"""Benchmark of near duplicates against datasketch, rensa and datatrove.
 
     python benchmarks/dedup.py --shards FOLDER --documents 50000 --slow-documents 2000
     python benchmarks/dedup.py --shards FOLDER --growth
 
-One process each. corpusmill reads shards, finds exact copies too, compares the texts of what shares a band, and writes
-every edge and a decision for each document, durable. datasketch and rensa work on texts in memory and stop at what
-shares a band; what loading the texts takes is taken off. datatrove has its four steps over files, on fewer documents.
-Starting (imports, tables, compiled code) is measured on one document and taken off from all.
+Each flow runs in one process. corpusmill reads shards, also finds exact copies, compares the texts of candidate pairs,
+and writes every edge and a decision for each document durably. datasketch and rensa work on texts in memory and stop at
+candidate pairs; the time to load the texts is subtracted. datatrove runs its four steps over files, on fewer documents.
+The start (imports, tables, compiled code) is measured on one document and subtracted.
 
-Before speeds are compared: each document that goes is as similar to the one that stays as sets of Python strings say,
-and that pair is among the edges.
+Before speeds are compared, sets of Python strings confirm the similarity of each dropped document to the kept one, and
+that this pair is among the edges.
 
-`--growth` runs corpusmill alone, with 600 MiB of memory: on every sixteenth document, and on those and 3 or 15 more
-editions of them, which have other words. Beyond the start time should grow as the input does, and memory not at all.
+`--growth` runs corpusmill alone with 600 MiB of memory: on every sixteenth document, and on those with 3 or 15 more
+editions in other words. Beyond the start, time should grow in proportion to the input, and memory not at all.
 """
 
 import argparse
@@ -40,7 +40,11 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_sample(sources: Sequence[Path], target: Path, documents: int) -> float:
-    """The first documents as shards of their own, and how many rows each has; their megabytes."""
+    """Write the first documents as shards, with `rows.json`, the rows of each.
+
+    Returns:
+        The size of the lines in megabytes.
+    """
     target.mkdir()
     lines: list[bytes] = []
     rows: dict[str, int] = {}
@@ -70,10 +74,10 @@ def write_sample(sources: Sequence[Path], target: Path, documents: int) -> float
 
 
 def prove(folder: Path) -> int:
-    """How many edges are as similar as their texts are, by sets of strings: those of every document that goes.
+    """Count the dropped documents whose edge matches the similarity of the texts.
 
     Raises:
-        SystemExit: one is not, or a document goes for one that is less alike than the threshold.
+        SystemExit: A document was dropped although its similarity is below the threshold or differs from the decision.
     """
     texts = {row.doc_id: row.text for row in load(folder)}
     edges = {
@@ -85,17 +89,17 @@ def prove(folder: Path) -> int:
         for decision in map(msgspec.json.decode, block.splitlines()):
             if decision["decision"] != "near_duplicate":
                 continue
-            one, other = shingles(texts[decision["doc_id"]]), shingles(texts[decision["duplicate_of"]])
-            similarity = Fraction(len(one & other), len(one | other))
+            ours, other = shingles(texts[decision["doc_id"]]), shingles(texts[decision["duplicate_of"]])
+            similarity = Fraction(len(ours & other), len(ours | other))
             if similarity < Fraction(THRESHOLD) or float(similarity) != decision["similarity"]:
-                sys.exit(f"{decision}: by its text {float(similarity)}")
+                sys.exit(f"{decision}: similarity of the texts is {float(similarity)}")
             edge = edges.get((decision["doc_id"], decision["duplicate_of"]))
-            proven += edge is not None and edge["shared"] == len(one & other)
+            proven += edge is not None and edge["shared"] == len(ours & other)
     return proven
 
 
 def write_editions(sources: Sequence[Path], target: Path, editions: int) -> float:
-    """Every sixteenth document, and editions of them: with each, letters are those further on in the alphabet."""
+    """Write every sixteenth document in several editions, each with shifted letters."""
     chosen = target.with_name(f"{target.name}-chosen.jsonl.zst")
     with JsonlZstWriter(chosen, 3) as writer:
         for edition in range(editions):
@@ -115,59 +119,61 @@ def write_editions(sources: Sequence[Path], target: Path, editions: int) -> floa
 
 
 def growth(script: Path, shards: Path | None, mb: int, runs: int) -> None:
-    """Prints a table of seconds and memory at 1, 4 and 16 times the input."""
+    """Print a table of seconds and memory at 1, 4 and 16 times the input."""
     os.environ["CORPUSMILL_MEMORY_MIB"] = "600"
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "source")
         source.mkdir()
         paths, _, _ = link_shards(shards, source) if shards else write_shards(source, mb)
-        write_sample(paths, Path(temporary, "one"), 1)
-        start = measure(script, ["corpusmill", str(Path(temporary, "one"))], runs)
+        write_sample(paths, Path(temporary, "single"), 1)
+        start = measure(script, ["corpusmill", str(Path(temporary, "single"))], runs)
         print(f"{machine_line()}; one process, median of {runs}; start {start.cpu_s:.2f} CPU s\n")
-        print("| input | MB | documents, and gone | CPU s beyond the start | CPU s per MB, to 1× | peak MiB |")
+        print("| input | MB | documents, dropped | CPU s beyond the start | CPU s per MB, to 1× | peak MiB |")
         print("|---" * 6 + "|")
         per_mb: list[float] = []
         for times in (1, 4, 16):
             folder = Path(temporary, f"times-{times}")
             megabytes = write_editions(paths, folder, times)
-            found = measure(script, ["corpusmill", str(folder)], runs)
-            per_mb.append((found.cpu_s - start.cpu_s) / megabytes)
+            result = measure(script, ["corpusmill", str(folder)], runs)
+            per_mb.append((result.cpu_s - start.cpu_s) / megabytes)
             print(
-                f"| {times}× | {megabytes:.0f} | {found.printed} | {found.cpu_s - start.cpu_s:.2f} "
-                f"| {per_mb[-1] / per_mb[0]:.2f} | {found.peak_mb:.0f} |",
+                f"| {times}× | {megabytes:.0f} | {result.printed} | {result.cpu_s - start.cpu_s:.2f} "
+                f"| {per_mb[-1] / per_mb[0]:.2f} | {result.peak_mb:.0f} |",
                 flush=True,
             )
             shutil.rmtree(folder)
-    print(json.dumps({"benchmark": "dedup growth", "cpu_per_mb_to_1x": [round(one / per_mb[0], 3) for one in per_mb]}))
+    print(
+        json.dumps({"benchmark": "dedup growth", "cpu_per_mb_to_1x": [round(slope / per_mb[0], 3) for slope in per_mb]})
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → near duplicates")
     parser.add_argument("--documents", type=int, default=50_000)
     parser.add_argument("--slow-documents", type=int, default=2_000)
-    parser.add_argument("--mb", type=int, default=160, help="megabytes of text where no shards are given")
-    parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
-    parser.add_argument("--growth", action="store_true", help="1, 4 and 16 times the input, corpusmill alone")
+    parser.add_argument("--mb", type=int, default=160, help="megabytes of text without --shards")
+    parser.add_argument("--runs", type=int, default=3, help="runs of corpusmill; peers run once")
+    parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
+    parser.add_argument("--growth", action="store_true", help="measure corpusmill alone at 1, 4 and 16 times the input")
     options = parser.parse_args()
     script = Path(__file__).with_name("dedup_flows.py")
     if options.growth:
         growth(script, options.shards, options.mb, options.runs)
         return
     with tempfile.TemporaryDirectory() as temporary:
-        source, fast, slow, one = (Path(temporary, name) for name in ("source", "fast", "slow", "one"))
+        source, fast, slow, single = (Path(temporary, name) for name in ("source", "fast", "slow", "single"))
         source.mkdir()
         paths, _, _ = link_shards(options.shards, source) if options.shards else write_shards(source, options.mb)
         megabytes = write_sample(paths, fast, options.documents)
         slow_megabytes = write_sample(paths, slow, options.slow_documents)
-        write_sample(paths, one, 1)
+        write_sample(paths, single, 1)
         starts: dict[str, Measured] = {}
         figures: dict[str, Measured] = {}
         for name in ("load", *FAST, *SLOW):
-            starts[name] = measure(script, [name, str(one)], options.runs)
+            starts[name] = measure(script, [name, str(single)], options.runs)
             is_ours = name.startswith("corpusmill")
-            where = slow if name in SLOW else fast
-            figures[name] = measure(script, [name, str(where)], options.runs if is_ours or name == "load" else 1)
+            sample = slow if name in SLOW else fast
+            figures[name] = measure(script, [name, str(sample)], options.runs if is_ours or name == "load" else 1)
         proven = prove(fast)
     loading = figures["load"].cpu_s - starts["load"].cpu_s
     seconds = {name: figures[name].cpu_s - starts[name].cpu_s for name in figures}
@@ -177,7 +183,7 @@ def main() -> None:
     }
     print(f"{machine_line()}; {options.documents:,} documents, {megabytes:.0f} MB; {proven:,} duplicates proven\n")
     print(
-        "| flow | documents, and gone | MB | start, CPU s | CPU s | documents per CPU s | corpusmill to it | peak MiB |"
+        "| flow | documents, dropped | MB | start, CPU s | CPU s | documents per CPU s | corpusmill to it | peak MiB |"
     )
     print("|" + "---|" * 8)
     for name, speed in speeds.items():

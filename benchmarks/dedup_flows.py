@@ -1,9 +1,9 @@
-"""The flows that dedup.py compares: Document shards in, near duplicates out, in one process.
+"""Flows that dedup.py compares: Document shards in, near duplicates out.
 
     python dedup_flows.py NAME FOLDER
 
-Each prints how many documents it read and how many go. `load` is what peers that work in memory do first. What
-corpusmill decided is in FOLDER/result, and the ids of those that rensa drops.
+Each runs in one process and prints the number of documents and of dropped ones. `load` only reads, as peers that work
+in memory do first. FOLDER/result contains corpusmill's decisions and the ids that rensa drops.
 """
 
 import json
@@ -45,7 +45,7 @@ class _Row(msgspec.Struct):
 
 
 def load(folder: Path) -> list[_Row]:
-    """zstandard and msgspec: every text in memory."""
+    """Read every text into memory with zstandard and msgspec."""
     decoder = msgspec.json.Decoder(_Row)
     rows = []
     for path in sorted(folder.glob("*.jsonl.zst")):
@@ -55,12 +55,15 @@ def load(folder: Path) -> list[_Row]:
 
 
 def shingles(text: str) -> set[str]:
-    words = _word.findall(text.replace("İ", "i").replace("Σ", "σ").lower())  # each letter lowered by itself
+    words = _word.findall(text.replace("İ", "i").replace("Σ", "σ").lower())  # lower each letter on its own
     return {" ".join(words[start : start + SHINGLE_WORDS]) for start in range(len(words) - SHINGLE_WORDS + 1)}
 
 
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
-    """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
+    """Write verified edges and decisions, exact copies included.
+
+    This is the real stage except for writing the kept documents.
+    """
     from pipeline_assets.corpus.converted_shards import gather_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
@@ -98,13 +101,16 @@ def _memory_bytes() -> int:
 
 
 def keep(file: Any, building: Any, folder: Path) -> None:
-    """Keeps what is looked at after the run."""
+    """Copy an output file to the folder of results, which outlives the run."""
     (folder / "result").mkdir(exist_ok=True)
     shutil.copy(building.path(file.path), folder / "result" / file.path)
 
 
 def by_datasketch(folder: Path) -> tuple[int, int]:
-    """Its MinHash with its own hash, its LSH, and clusters of what shares a band; all but the first of each go."""
+    """Cluster candidate pairs with datasketch's MinHash, hash and LSH.
+
+    All documents of a cluster but the first are dropped.
+    """
     from datasketch import MinHash, MinHashLSH
 
     rows = load(folder)
@@ -120,7 +126,10 @@ def by_datasketch(folder: Path) -> tuple[int, int]:
 
 
 def by_rensa(folder: Path) -> tuple[int, int]:
-    """Its digests and its index in one pass: a document goes if it shares a band with an earlier one."""
+    """Run rensa's digests and index in one pass.
+
+    A document is dropped if it shares a band with an earlier one.
+    """
     import rensa
 
     rows = load(folder)
@@ -130,14 +139,14 @@ def by_rensa(folder: Path) -> tuple[int, int]:
         sets = [shingles(row.text) for row in rows[start : start + 1000]]
         digests = rensa.RMinHash.digest_matrix_from_token_sets(sets, BANDS * ROWS, SEED)
         flags = index.insert_matrix_and_query_duplicate_flags(digests, start)
-        dropped += [row.doc_id for row, goes in zip(rows[start : start + 1000], flags, strict=True) if goes]
+        dropped += [row.doc_id for row, is_dropped in zip(rows[start : start + 1000], flags, strict=True) if is_dropped]
     (folder / "result").mkdir(exist_ok=True)
     (folder / "result" / RENSA_DROPPED).write_text("\n".join(dropped))
     return len(rows), len(dropped)
 
 
 def by_datatrove(folder: Path) -> tuple[int, int]:
-    """Its four steps, with its words: signatures, buckets, clusters, filter."""
+    """Run datatrove's four steps: signatures, buckets, clusters, filter."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import (
         MinhashDedupBuckets,
@@ -152,7 +161,7 @@ def by_datatrove(folder: Path) -> tuple[int, int]:
     from loguru import logger
 
     logger.disable("datatrove")
-    hashing = HashConfig(hash_fc="sha1")  # its default refuses text with a current xxhash
+    hashing = HashConfig(hash_fc="sha1")  # the default hash rejects str with a current xxhash
     config = MinhashConfig(SHINGLE_WORDS, BANDS, ROWS, seed=SEED, hash_config=hashing)
     out = folder / "datatrove"
     shutil.rmtree(out, ignore_errors=True)
@@ -171,13 +180,13 @@ def by_datatrove(folder: Path) -> tuple[int, int]:
 
 
 class Clusters:
-    """Documents that hang together, by union and find."""
+    """Clusters of connected documents, by union and find."""
 
     def __init__(self, documents: int) -> None:
         self._parents = list(range(documents))
 
-    def join(self, one: int, other: int) -> None:
-        first, second = sorted((self._root(one), self._root(other)))
+    def join(self, number: int, other: int) -> None:
+        first, second = sorted((self._root(number), self._root(other)))
         self._parents[second] = first
 
     def dropped(self) -> int:

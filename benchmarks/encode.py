@@ -1,9 +1,10 @@
-"""Text → ids in one process: corpusmill's exact encoder against raw gigatoken and tiktoken.
+"""Benchmark of the exact encoder against raw gigatoken and tiktoken.
 
     python benchmarks/encode.py --mb 100 --runs 3
 
-Raw gigatoken is the ceiling. It is not exact: it classes 4,699 code points otherwise than tiktoken, so the encoder
-looks for them first and sends such texts to tiktoken. Ids of the encoder and of tiktoken are proven equal.
+Text is encoded to ids in one process. Raw gigatoken is the ceiling. It is not exact: it classifies 4,699 code points
+differently from tiktoken, so the encoder searches each text for them and sends matching texts to tiktoken. The ids of
+the encoder and of tiktoken are proven equal.
 """
 
 import argparse
@@ -28,8 +29,8 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_S
 _BATCH = 2000
 
 
-def texts_of(folder: Path, text_mb: int) -> list[str]:
-    """The benchmark corpus in memory."""
+def load_texts(folder: Path, text_mb: int) -> list[str]:
+    """Return the texts of the benchmark corpus."""
     paths, _, _ = write_shards(folder, text_mb)
     decoder = msgspec.json.Decoder(DocumentText)
     return [
@@ -37,8 +38,8 @@ def texts_of(folder: Path, text_mb: int) -> list[str]:
     ]
 
 
-def digest_of(encode: Callable[[list[str]], np.ndarray], texts: list[str]) -> tuple[float, str]:
-    """CPU seconds of encoding all texts in batches, and sha256 of the ids."""
+def time_encoding(encode: Callable[[list[str]], np.ndarray], texts: list[str]) -> tuple[float, str]:
+    """Return the CPU seconds to encode all texts in batches, and the ids' sha256."""
     digest, spent = hashlib.sha256(), 0.0
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
@@ -65,10 +66,10 @@ def main() -> None:
         "tiktoken": lambda batch: slow.encode(batch).ids,
     }
     with tempfile.TemporaryDirectory() as temporary:
-        texts = texts_of(Path(temporary), options.mb)
+        texts = load_texts(Path(temporary), options.mb)
     for encode in flows.values():
         encode(texts[:100])
-    runs = {name: [digest_of(encode, texts) for _ in range(options.runs)] for name, encode in flows.items()}
+    runs = {name: [time_encoding(encode, texts) for _ in range(options.runs)] for name, encode in flows.items()}
     seconds = {name: statistics.median(spent for spent, _ in results) for name, results in runs.items()}
     digests = {name: {digest for _, digest in results} for name, results in runs.items()}
     if digests["corpusmill"] != digests["tiktoken"] or len(digests["tiktoken"]) != 1:

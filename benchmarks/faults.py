@@ -1,8 +1,8 @@
-"""Every fault of the loopback hub at every place where a snapshot or a pin reads: outcome, requests, bytes on the wire.
+"""Benchmark of hub faults: every fault wherever a snapshot or a pin reads.
 
-    python benchmarks/faults.py                         # about two minutes, most of it waiting as the hub asks
+    python benchmarks/faults.py                         # about two minutes, most of it waiting as the hub requests
 
-The cases are those of the tests: tests/fault_cases.py.
+Prints the outcome, the number of requests and the bytes on the wire. The tests define the cases: tests/fault_cases.py.
 """
 
 import argparse
@@ -27,19 +27,19 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of one case.
+    """Outcome of one case.
 
     Attributes:
-        error: what was said, without what differs from run to run; None where the fault was not noticed or passed.
-        is_same: whether what was made is that of an undisturbed run.
-        goes_on: whether the same command makes it once the fault is over.
-        requests: until it was made or given up.
-        bytes_again: of files, on the wire in both runs, more than in an undisturbed one.
+        error: The message without what differs between runs; None if the fault passed or was not noticed.
+        is_same: True if the result equals an undisturbed run's.
+        recovers: True if the same command succeeds when the fault is over.
+        requests: Number of requests until success or failure.
+        bytes_again: File bytes on the wire in both runs, beyond those of an undisturbed run.
     """
 
     error: str | None
     is_same: bool
-    goes_on: bool
+    recovers: bool
     requests: int
     bytes_again: int
 
@@ -48,10 +48,10 @@ class Cell:
         return "error" if self.error else "same" if self.is_same else "unnoticed"
 
 
-def cell_of(struck: Reading, later: Reading, wanted: Reading) -> Cell:
-    again = struck.file_bytes + later.file_bytes - wanted.file_bytes
+def make_cell(struck: Reading, later: Reading, expected: Reading) -> Cell:
+    again = struck.file_bytes + later.file_bytes - expected.file_bytes
     error = None if struck.error is None else without_names(struck.error)
-    return Cell(error, struck.result == wanted.result, later.result == wanted.result, struck.requests, again)
+    return Cell(error, struck.result == expected.result, later.result == expected.result, struck.requests, again)
 
 
 def without_names(error: InputError) -> str:
@@ -60,45 +60,51 @@ def without_names(error: InputError) -> str:
     return re.sub(r"\b[\d,]+ bytes|expected \d+|char \d+", "… bytes", line)
 
 
-def table(cells: dict[FaultCase, Cell], wanted: dict[str, Reading], letters: dict[str, str]) -> str:
-    heads = " | ".join(f"{place.name} ({wanted[place.name].requests})" for place in PLACES)
+def table(cells: dict[FaultCase, Cell], expected: dict[str, Reading], letters: dict[str, str]) -> str:
+    heads = " | ".join(f"{place.name} ({expected[place.name].requests})" for place in PLACES)
     lines = [f"| fault | strikes | {heads} | bytes again |", "|---" * (len(PLACES) + 3) + "|"]
     for kind in FaultKind:
         for count in (1, ALWAYS):
             row = {case.place.name: cell for case, cell in cells.items() if (case.kind, case.count) == (kind, count)}
             if not row:
                 continue
-            shown = [words(row[place.name], letters) if place.name in row else "" for place in PLACES]
+            cells_text = [format_cell(row[place.name], letters) if place.name in row else "" for place in PLACES]
             again = sum(cell.bytes_again for cell in row.values())
-            lines.append(f"| {kind} | {'always' if count is ALWAYS else 'once'} | {' | '.join(shown)} | {again:,} |")
+            lines.append(
+                f"| {kind} | {'always' if count is ALWAYS else 'once'} | {' | '.join(cells_text)} | {again:,} |"
+            )
     return "\n".join(lines)
 
 
-def words(cell: Cell, letters: dict[str, str]) -> str:
+def format_cell(cell: Cell, letters: dict[str, str]) -> str:
     outcome = letters[cell.error] if cell.error else "=" if cell.is_same else "≠"
     return f"{outcome} {cell.requests}"
 
 
 def is_as_promised(case: FaultCase, cell: Cell) -> bool:
-    """What passes changes nothing and costs no byte; what doesn't is one line and goes on; README.md has the limit."""
+    """Check a case against the guarantees of README.md.
+
+    A passing fault changes nothing and costs no byte. Any other fault ends in one line, and the same command succeeds
+    afterwards. Wrong bytes are the documented limit.
+    """
     if case.kind in PASSING:
-        return cell.goes_on and cell.bytes_again == 0 and cell.outcome == ("same" if case.count == 1 else "error")
-    return case.kind is FaultKind.WRONG_BYTES or (cell.outcome == "error" and cell.goes_on)
+        return cell.recovers and cell.bytes_again == 0 and cell.outcome == ("same" if case.count == 1 else "error")
+    return case.kind is FaultKind.WRONG_BYTES or (cell.outcome == "error" and cell.recovers)
 
 
 def main() -> None:
-    argparse.ArgumentParser(description="Every fault of the loopback hub at every place where bytes are read")
+    argparse.ArgumentParser(description="Every fault of the loopback hub wherever bytes are read").parse_args()
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as scratch, open_hub(Path(scratch, "hub")) as hub:
         folder = Path(scratch)
-        wanted = undisturbed(hub, folder / "undisturbed")
+        expected = undisturbed(hub, folder / "undisturbed")
         cells = {
-            case: cell_of(*strike(case, hub, folder / str(number)), wanted[case.place.name])
+            case: make_cell(*strike(case, hub, folder / str(number)), expected[case.place.name])
             for number, case in enumerate(CASES)
         }
     errors = list(dict.fromkeys(cell.error for cell in cells.values() if cell.error))
     letters = dict(zip(errors, string.ascii_lowercase, strict=False))
-    print(f"{machine_line()}\n\n{table(cells, wanted, letters)}\n")
+    print(f"{machine_line()}\n\n{table(cells, expected, letters)}\n")
     print("\n".join(f"- {letter}: {error}" for error, letter in letters.items()) + "\n")
     broken = [str(case) for case, cell in cells.items() if not is_as_promised(case, cell)]
     print("\n".join(broken), file=sys.stderr)

@@ -1,8 +1,8 @@
-"""The flows that filters.py compares: Document shards in, kept documents and reasons out, in one process.
+"""Flows that filters.py compares: Document shards in, kept documents out.
 
     python filter_flows.py NAME FOLDER
 
-Each prints how many documents it kept.
+Each runs in one process and prints the number of kept documents.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters lie with the tests
+TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters are test code
 sys.path.insert(0, str(TESTS))
 ROWS = "rows.json"
 
@@ -21,13 +21,16 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
 
 
-def counted(folder: Path) -> dict[Path, int]:
-    """The documents of each shard, as filters.py has counted them."""
+def shard_rows(folder: Path) -> dict[Path, int]:
+    """Return the number of documents of each shard, from filters.py."""
     return {folder / name: rows for name, rows in json.loads((folder / ROWS).read_bytes()).items()}
 
 
 def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> None:
-    """The real stage with the filters of docs/filters.md, with none, what reading and writing takes, or with one."""
+    """Run the real stage with a set of filters.
+
+    `all` are those of docs/filters.md; `none` only reads and writes.
+    """
     from plain_filters import ENGLISH_WEB
 
     from pipeline_assets.corpus.document_shards import DocumentShard
@@ -42,7 +45,7 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     load_filters(recipe)
     kept = 0
     with tempfile.TemporaryDirectory() as target:
-        for path, rows in counted(folder).items():
+        for path, rows in shard_rows(folder).items():
             shard = DocumentShard(path.name, path.name, path, rows)
             kept += filter_shard(shard, WHOLE, StagingView(Path(target)), recipe, 3).counts["documents"]
     print(kept)
@@ -58,7 +61,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def plain(folder: Path) -> None:
-    """The same rules in plain Python: json, re, str.split, Counter, and zstandard for the files."""
+    """Apply the same rules in plain Python: json, re, str.split and Counter."""
     import zstandard
     from plain_filters import ENGLISH_WEB, plain_verdict
 
@@ -75,7 +78,7 @@ def plain(folder: Path) -> None:
 
 
 def datatrove(folder: Path) -> None:
-    """datatrove's reader, Gopher's two filters, and its writer."""
+    """Run datatrove's reader, Gopher's two filters, and its writer."""
     from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.writers import JsonlWriter
@@ -92,7 +95,7 @@ def datatrove(folder: Path) -> None:
 
 
 def repeated(folder: Path) -> None:
-    """All steps that find documents which repeat earlier ones, in this process."""
+    """Run all steps that find documents with repeated windows, in this process."""
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats, load_kernels
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
@@ -100,17 +103,17 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.spine.stage import run_task
     from pipeline_assets.spine.staging import StagingView
 
-    rows = counted(folder)
-    given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
+    rows = shard_rows(folder)
+    corpus = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
     settings = RunSettings()
     with tempfile.TemporaryDirectory() as target:
         run = run_stages(run_task, settings, load_kernels)
-        found = find_repeats(run, StagingView(Path(target)), given, WindowRecipe(), frozenset(), settings)
-        print(sum(rows.values()) - sum(len(one.shares()) for one in found))
+        repeats = find_repeats(run, StagingView(Path(target)), corpus, WindowRecipe(), frozenset(), settings)
+        print(sum(rows.values()) - sum(len(output.shares()) for output in repeats))
 
 
 def bare_language(folder: Path) -> None:
-    """The detector on the texts, which are read and not written."""
+    """Detect the language of every text; nothing is written."""
     from pipeline_assets.corpus.filters.language import LanguageRecipe, detector
 
     recipe = LanguageRecipe()

@@ -1,14 +1,13 @@
-"""Document shards → kept documents and reasons: the compiled filters against the same in plain Python and datatrove's.
+"""Benchmark of the compiled filters against plain Python and datatrove.
 
     python benchmarks/filters.py --mb 200 --slow-mb 8 --runs 3
 
-All filters of docs/filters.md, in one process. datatrove does less: Gopher's two filters alone. Verdicts and texts of
-the stage and of plain Python are proven equal. Starting (imports, tables, compiled code from its cache) is measured on
-an empty shard and taken off: a flow that takes a minute and one that takes a second must not be told apart by it.
-Most of the demo corpus goes, before all filters have seen it; of the input of "all stays" nothing does.
-"Repeated windows" are all steps that find the documents which repeat earlier ones, and a second table has the hashes of
-windows alone, of texts in memory, beside xxhash of each text and a copy of all.
-`--only` measures some flows alone.
+All filters of docs/filters.md run in one process. datatrove does less: only Gopher's two filters. The verdicts and
+texts of the stage and of plain Python are proven equal. The start (imports, tables, compiled code from its cache) is
+measured on an empty shard and subtracted, so that it distorts neither a flow of a minute nor one of a second. Most
+documents of the demo corpus are dropped before they reach all filters; the input of "all kept" consists of documents
+that pass. "Repeated windows" runs all steps that find documents with repeated windows. A second table compares the
+hashing of windows in memory with xxhash of each text and with a copy of all texts. `--only` selects flows.
 """
 
 import argparse
@@ -34,12 +33,12 @@ from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.verdict import apply_filters
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 
-# Each flow, what filter_flows.py calls it, and its input.
+# Each flow, its name in filter_flows.py, and its input.
 FLOWS = {
     "no filters": ("no filters", "fast"),
     "corpusmill": ("corpusmill", "fast"),
-    "no filters, all stays": ("no filters", "kept"),
-    "corpusmill, all stays": ("corpusmill", "kept"),
+    "no filters, all kept": ("no filters", "kept"),
+    "corpusmill, all kept": ("corpusmill", "kept"),
     "plain Python": ("plain Python", "slow"),
     "datatrove": ("datatrove", "slow"),
     "language alone": ("language", "slow"),
@@ -49,7 +48,11 @@ FLOWS = {
 
 
 def write_sample(source: Path, target: Path, mb: float) -> int:
-    """Every n-th document of some shards, so many that they have about `mb` megabytes; their bytes."""
+    """Write every n-th document, so that the sample has about `mb` megabytes.
+
+    Returns:
+        The size of the lines in bytes.
+    """
     paths = shards(source)
     step = max(1, round(sum(len(line) for path in paths for line in lines(path)) / 1e6 / mb)) if mb else sys.maxsize
     sample = [line for number, line in enumerate(chain.from_iterable(map(lines, paths))) if number % step == step - 1]
@@ -60,7 +63,13 @@ def write_sample(source: Path, target: Path, mb: float) -> int:
 
 
 def write_kept(source: Path, target: Path, mb: float) -> int:
-    """What the filters leave of the first shard, again and again, about `mb` megabytes: all of it stays. Its bytes."""
+    """Write documents that pass all filters, repeated to about `mb` megabytes.
+
+    They are the documents that the filters keep of the first shard.
+
+    Returns:
+        The size of the lines in bytes.
+    """
     decoder = msgspec.json.Decoder(Document)
     documents = [decoder.decode(line) for line in lines(shards(source)[0])]
     is_changed = True
@@ -68,9 +77,13 @@ def write_kept(source: Path, target: Path, mb: float) -> int:
         candidates = [Candidate(document.text.encode(), {}) for document in documents]
         apply_filters(candidates, ENGLISH_WEB)
         pairs = list(zip(documents, candidates, strict=True))
-        is_changed = any(one.failure is not None or one.text != document.text.encode() for document, one in pairs)
+        is_changed = any(
+            candidate.failure is not None or candidate.text != document.text.encode() for document, candidate in pairs
+        )
         documents = [
-            msgspec.structs.replace(document, text=one.text.decode()) for document, one in pairs if one.failure is None
+            msgspec.structs.replace(document, text=candidate.text.decode())
+            for document, candidate in pairs
+            if candidate.failure is None
         ]
     data = msgspec.json.Encoder().encode_lines(documents)
     target.mkdir()
@@ -81,7 +94,7 @@ def write_kept(source: Path, target: Path, mb: float) -> int:
 
 
 def hashing_speeds(folder: Path, runs: int) -> dict[str, float]:
-    """Megabytes of the first shard's texts in a CPU second, medians."""
+    """Return the median megabytes per CPU second for the first shard's texts."""
     decoder = msgspec.json.Decoder(DocumentText)
     texts = [decoder.decode(line).text.encode() for line in lines(shards(folder)[0])]
     blocks = [texts[first : first + 100] for first in range(0, len(texts), 100)]
@@ -103,10 +116,13 @@ def hashing_speeds(folder: Path, runs: int) -> dict[str, float]:
 
 
 def prove_equal(folder: Path) -> int:
-    """How many documents have the verdict and the text that plain Python comes to.
+    """Compare the verdicts and texts with those of plain Python.
+
+    Returns:
+        The number of documents.
 
     Raises:
-        SystemExit: one has another.
+        SystemExit: The verdict or the text of a document differs.
     """
     decoder = msgspec.json.Decoder(DocumentText)
     documents = [decoder.decode(line) for path in shards(folder) for line in lines(path)]
@@ -114,9 +130,9 @@ def prove_equal(folder: Path) -> int:
     apply_filters(candidates, ENGLISH_WEB)
     for document, candidate in zip(documents, candidates, strict=True):
         reason, text = plain_verdict(document.text, ENGLISH_WEB)
-        found = candidate.failure.reason if candidate.failure else None
-        if reason != found or (reason is None and text.encode() != candidate.text):
-            sys.exit(f"{document.doc_id}: {found}, in plain Python {reason}")
+        verdict = candidate.failure.reason if candidate.failure else None
+        if reason != verdict or (reason is None and text.encode() != candidate.text):
+            sys.exit(f"{document.doc_id}: verdict is {verdict}, in plain Python {reason}")
     return len(documents)
 
 
@@ -126,9 +142,9 @@ def main() -> None:
     parser.add_argument("--slow-mb", type=float, default=8, help="megabytes for the slow ones")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
-        "--only", nargs="+", choices=FLOWS, default=list(FLOWS), metavar="FLOW", help="these flows alone"
+        "--only", nargs="+", choices=FLOWS, default=list(FLOWS), metavar="FLOW", help="run only these flows"
     )
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
+    parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
     options = parser.parse_args()
     flows = {name: flow for name, flow in FLOWS.items() if name in (*options.only, "corpusmill")}
     script = Path(__file__).with_name("filter_flows.py")
@@ -145,18 +161,20 @@ def main() -> None:
         equal, hashing = prove_equal(slow), hashing_speeds(fast, options.runs)
         figures: dict[str, Measured] = {}
         starts: dict[str, float] = {}
-        for name, (flow, given) in flows.items():
+        for name, (flow, sample) in flows.items():
             starts[name] = measure(script, [flow, str(empty)], options.runs).cpu_s
-            figures[name] = measure(script, [flow, str(Path(temporary, given))], 1 if given == "slow" else options.runs)
-    speeds = {name: megabytes[given] / (figures[name].cpu_s - starts[name]) for name, (_, given) in flows.items()}
+            figures[name] = measure(
+                script, [flow, str(Path(temporary, sample))], 1 if sample == "slow" else options.runs
+            )
+    speeds = {name: megabytes[sample] / (figures[name].cpu_s - starts[name]) for name, (_, sample) in flows.items()}
     print(f"{machine_line()}; one process, median of {options.runs}, input {digest[:12]}; {equal:,} verdicts equal\n")
     print(
         "| flow | MB | kept | start, CPU s | CPU s | MB per CPU s | corpusmill to it | peak MiB |" + "\n|" + "---|" * 8
     )
-    for name, (_, given) in flows.items():
+    for name, (_, sample) in flows.items():
         row = figures[name]
         print(
-            f"| {name} | {megabytes[given]:.0f} | {row.printed} | {starts[name]:.1f} | {row.cpu_s - starts[name]:.1f} "
+            f"| {name} | {megabytes[sample]:.0f} | {row.printed} | {starts[name]:.1f} | {row.cpu_s - starts[name]:.1f} "
             f"| {speeds[name]:.1f} | {speeds['corpusmill'] / speeds[name]:.1f} | {row.peak_mb:.0f} |"
         )
     print("\n| hashing of texts in memory | MB per CPU s |\n|---|---|")

@@ -1,8 +1,8 @@
-"""Flipped bits: how many of what builds read, and of what killed builds left, were survived.
+"""Benchmark of flipped bits in the input of builds and in interrupted builds.
 
     python benchmarks/flips.py --flips 1000
 
-The cases and what counts as survived are those of the tests: tests/flip_proof.py.
+Prints the number of survived flips. The tests define the cases and what counts as survived: tests/flip_proof.py.
 """
 
 import argparse
@@ -26,29 +26,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="flipped bits in what builds read")
     parser.add_argument("--flips", type=int, default=1000)
     parser.add_argument("--seed", default="0")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     print(f"{machine_line()}\n", flush=True)
     cases = [case for case in FLIP_CASES if options.only in case.name]
     same: Counter[str] = Counter()
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     wrong: list[str] = []
     with open_sources() as sources, tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(cases):
             proof, dice = FlipProof(case, sources, Path(folder, str(number))), random.Random(f"{options.seed} {case}")
             for _ in range(-(-options.flips // len(cases))):
                 outcome = proof.run(dice)
-                (same if outcome.said is None else told)[outcome.flip.role] += 1
+                (same if outcome.said is None else reported)[outcome.flip.role] += 1
                 if outcome.wrong is not None:
                     wrong.append(f"{case}: {outcome.flip}: {outcome.wrong}")
                     print(wrong[-1], file=sys.stderr, flush=True)
             print(f"{case}: done, {len(wrong)} wrong so far", file=sys.stderr, flush=True)
-    lines = ["| a bit of a | flips | the honest digest | a line that names the file |", "|---|---|---|---|"]
-    for role in sorted(same.keys() | told.keys()):
-        lines.append(f"| {role} | {same[role] + told[role]} | {same[role]} | {told[role]} |")
+    lines = ["| role of the file | flips | correct digest | error that names the file |", "|---|---|---|---|"]
+    for role in sorted(same.keys() | reported.keys()):
+        lines.append(f"| {role} | {same[role] + reported[role]} | {same[role]} | {reported[role]} |")
     print("\n".join(lines))
-    result = {"benchmark": "flips", "flips": same.total() + told.total(), "wrong": len(wrong)}
+    result = {"benchmark": "flips", "flips": same.total() + reported.total(), "wrong": len(wrong)}
     print(f"\n{json.dumps(result)}")
     sys.exit(1 if wrong else 0)
 

@@ -1,8 +1,9 @@
-"""The flows that are compared: Document shards in, token ids out, each with two worker processes.
-
-Each prints the number of tokens and the sha256 of the ids, so that no flow is compared before its ids are proven equal.
+"""Flows that build.py and snapshot.py compare, each with its worker processes.
 
     python flows.py NAME FOLDER WORKERS
+
+The flows from Document shards to token ids print the number of tokens and the sha256 of the ids, so that they are
+compared only when their ids are proven equal.
 """
 
 import functools
@@ -30,7 +31,10 @@ def gigatoken_once() -> Any:
 
 
 def line_blocks(path: Path) -> Iterator[bytes]:
-    """Whole lines, a MiB at a time: what stays in the processor's cache is read faster than whole files."""
+    """Yield whole lines, a MiB at a time.
+
+    Blocks that fit the processor's cache are faster to read than whole files.
+    """
     import zstandard
 
     pending = b""
@@ -45,7 +49,10 @@ def line_blocks(path: Path) -> Iterator[bytes]:
 
 
 def bare_shard(path: Path) -> Path:
-    """zstandard, msgspec, gigatoken, numpy, and nothing else: no durability, no hashes, no table of documents."""
+    """Encode a shard with zstandard, msgspec, gigatoken and numpy alone.
+
+    No durability, no hashes, no table of documents.
+    """
     import msgspec
     import numpy as np
 
@@ -69,7 +76,7 @@ def bare_shard(path: Path) -> Path:
 
 
 def bare_rows(path: Path) -> Path:
-    """pyarrow, orjson, zstandard, and nothing else: every column of every row as a line of JSON."""
+    """Write every row as a line of JSON with pyarrow, orjson and zstandard alone."""
     import orjson
     import pyarrow.parquet as pq
     import zstandard
@@ -82,7 +89,10 @@ def bare_rows(path: Path) -> Path:
 
 
 def snapshot(folder: Path, workers: int) -> None:
-    """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
+    """Run the real snapshot from cached hub files.
+
+    It applies rules, checks texts and ids, hashes, writes receipts and rejects, and calls fsync.
+    """
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -106,7 +116,7 @@ def bare_snapshot(folder: Path, workers: int) -> None:
 
 
 def corpusmill_read(folder: Path) -> None:
-    """Every Document of the shards, read back by the project's reader."""
+    """Read every Document of the shards with the project's reader."""
     import msgspec
 
     from pipeline_assets.corpus.document import Document
@@ -117,7 +127,7 @@ def corpusmill_read(folder: Path) -> None:
 
 
 def bare_read(folder: Path) -> None:
-    """zstandard and msgspec, a MiB at a time."""
+    """Read every Document with zstandard and msgspec, a MiB at a time."""
     import msgspec
 
     from pipeline_assets.corpus.document import Document
@@ -131,7 +141,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def in_a_pool(work: object, folder: Path, workers: int) -> None:
-    """The tokenizer is loaded once, before the workers are forked."""
+    """Encode the shards in a pool; the tokenizer is loaded once, before the fork."""
     gigatoken_once()
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         targets = pool.map(work, shards(folder), chunksize=1)  # type: ignore[arg-type]
@@ -139,7 +149,10 @@ def in_a_pool(work: object, folder: Path, workers: int) -> None:
 
 
 def corpusmill(folder: Path, workers: int) -> None:
-    """The real stage and merge: .bin, .idx, documents.parquet, hashes, receipts, fsync, the oracle's sample."""
+    """Run the real stage and merge.
+
+    It writes .bin, .idx, documents.parquet, hashes and receipts, calls fsync and checks a sample against the oracle.
+    """
     from pipeline_assets.corpus.megatron_split import MegatronRecipe, build_split
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
     from pipeline_assets.spine.artifact import Artifact
@@ -154,15 +167,19 @@ def corpusmill(folder: Path, workers: int) -> None:
             "valid_fraction": "0",
         }
     )
-    listed = [FileContent(name, rows, "") for name, rows in json.loads((folder / "rows.json").read_text()).items()]
+    files = [FileContent(name, rows, "") for name, rows in json.loads((folder / "rows.json").read_text()).items()]
     target = folder / "built" / "split"
     shutil.rmtree(target.parent, ignore_errors=True)
-    sealed_by = {"dataset": "benchmark", "language": None, "amount": {}}  # what a plan reads of a snapshot
+    sealed_by = {
+        "dataset": "benchmark",
+        "language": None,
+        "amount": {},
+    }  # the decisions of a snapshot that a plan reads
     counts = {"documents": 1, "text_bytes": 0}
-    identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, listed)
+    identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, files)
     corpus = Artifact(folder, Manifest("healing/text", "benchmark", identity, [], {}))
     with open_staging_dir(target, {}) as building:
-        build_split(building, corpus, listed, recipe, "train", RunSettings(workers))
+        build_split(building, corpus, files, recipe, "train", RunSettings(workers))
         print_digest([building.path("tokens.bin")])
 
 
@@ -173,7 +190,7 @@ def report(targets: list[Path]) -> None:
 
 
 def print_digest(paths: list[Path]) -> None:
-    """Not part of what is measured as a flow's own work: every flow does it, so that results can be compared."""
+    """Print a digest of the files, so that results can be compared; every flow does."""
     digest, size = hashlib.sha256(), 0
     for path in paths:
         with open(path, "rb") as file:
@@ -184,7 +201,7 @@ def print_digest(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `corpusmill` does: threads that nobody asks only spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `corpusmill` does: idle BLAS threads would spin
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "bare":

@@ -1,9 +1,10 @@
-"""Small files of a data root damaged at random, one at a time, and commands run over it: a clean end, or one line.
+"""Fuzzer of commands over a data root whose small files are damaged.
 
     corpusmill demo --data /tmp/fuzzed
-    python benchmarks/fuzz.py --root /tmp/fuzzed --minutes 5     # in one process; the root is as before afterwards
+    python benchmarks/fuzz.py --root /tmp/fuzzed --minutes 5     # in one process; the root itself is not changed
 
-What is damaged, and how, is that of the tests: tests/fuzz_cases.py. A failure names the seed that shows it again.
+Damages one file at a time at random and runs commands, which must end cleanly or with one line. The tests define the
+files and the kinds of damage: tests/fuzz_cases.py. A failure names the seed that reproduces it.
 """
 
 import argparse
@@ -22,37 +23,37 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from demo_variants import copy_of
 from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
 
-_TELLING = 300  # last characters of a traceback, by which two are alike
+_COMPARED_CHARACTERS = 300  # failures with equal last characters have the same cause
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Damage small files of a data root and run commands over it")
-    parser.add_argument("--root", type=Path, required=True, help="as `corpusmill demo` leaves one")
+    parser.add_argument("--root", type=Path, required=True, help="data root that `corpusmill demo` built")
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=0, help="of the first damage; each that follows has the next")
-    asked = parser.parse_args()
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first damage; each damage increments it")
+    options = parser.parse_args()
     counts: Counter[str] = Counter()
     causes: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
-        root, cache = copy_of(asked.root, Path(folder, "data")), Path(folder, "cache")
+        root, cache = copy_of(options.root, Path(folder, "data")), Path(folder, "cache")
         leave_unfinished_work(root)
         files = small_files(root)
-        deadline = time.monotonic() + 60 * asked.minutes
+        deadline = time.monotonic() + 60 * options.minutes
         while time.monotonic() < deadline:
-            seed = asked.seed + counts["damages"]
+            seed = options.seed + counts["damages"]
             draw = random.Random(seed)
             path = draw.choice(files)
-            typed_words = list(commands(root, path, draw))
+            command_lines = list(commands(root, path, draw))
             counts["damages"] += 1
             with damaged(path, draw) as how:
-                for words in typed_words:
-                    told = typed(words, cache)
+                for words in command_lines:
+                    outcome = typed(words, cache)
                     counts["commands"] += 1
-                    counts["refusals"] += told.status != 0
-                    counts["failures"] += not told.is_clean
-                    cause = (told.failure or told.stderr).strip()
-                    if not told.is_clean and cause[-_TELLING:] not in causes:
-                        causes.add(cause[-_TELLING:])
+                    counts["refusals"] += outcome.status != 0
+                    counts["failures"] += not outcome.is_clean
+                    cause = (outcome.failure or outcome.stderr).strip()
+                    if not outcome.is_clean and cause[-_COMPARED_CHARACTERS:] not in causes:
+                        causes.add(cause[-_COMPARED_CHARACTERS:])
                         place = path.relative_to(root)
                         print(
                             f"seed {seed}: {how} of {place}: {' '.join(words)}\n{cause}\n", file=sys.stderr, flush=True

@@ -1,11 +1,11 @@
-"""1, 4 and 16 times the input through the real build, hub to token files: CPU seconds, wall seconds, peak memory.
+"""Benchmark of the real build, hub to token files, at 1, 4 and 16 times the input.
 
     python benchmarks/growth.py --mb 50 --runs 3
 
-The corpus is the demo's, repeated under new ids and words; a hub on loopback serves it from another process. What a
-build costs before it has read much (imports, workers started for each stage, vocabularies) is measured on one file,
-a few shards for each worker, and taken off before seconds are compared: beyond that, time should grow as the input
-does, and memory not at all.
+Prints CPU seconds, wall seconds and peak memory. The corpus is the demo's, repeated under new ids and words; a hub on
+loopback serves it from another process. The fixed cost of a build (imports, workers started for each stage,
+vocabularies) is measured on one file, a few shards for each worker, and subtracted before seconds are compared. Beyond
+that, time should grow in proportion to the input, and memory not at all.
 """
 
 import argparse
@@ -44,7 +44,7 @@ _SHARD_BYTES = 4 << 20
 
 
 def write_files(folder: Path, text_mb: int) -> None:
-    """The corpus as Parquet files of about 10 MB of text, in which no text or id comes twice."""
+    """Write Parquet files of about 10 MB of text, in which all texts and ids differ."""
     text_bytes = write_pages(folder / "once")
     once = pq.ParquetDataset(folder / "once" / "data").read()
     once = once.filter(pc.greater(pc.utf8_length(once["text"]), 0)).combine_chunks()
@@ -56,7 +56,11 @@ def write_files(folder: Path, text_mb: int) -> None:
 
 
 def link_files(files: Sequence[Path], hub: Path, text_mb: int) -> float:
-    """The first files that hold so much text as the only dataset of a hub; how much they hold."""
+    """Link the first files with so much text as the only dataset of a hub.
+
+    Returns:
+        The size of the linked texts in megabytes.
+    """
     linked_bytes = 0
     for file in files:
         if linked_bytes < text_mb * 1_000_000:
@@ -82,7 +86,7 @@ def _edition(once: pa.Table, copy: int) -> pa.Table:
 
 
 def build(root: Path, endpoint: str, workers: int) -> str:
-    """Everything on the hub as a healing set: the digest of it."""
+    """Build a healing set of the whole hub; return its digest."""
     files = HubFiles(root / "cache", endpoint)
     recipe = SYSTEMS.read_recipe(RECIPE).model_dump(mode="json")
     amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
@@ -93,7 +97,10 @@ def build(root: Path, endpoint: str, workers: int) -> str:
 
 
 def measured_build(root: Path, endpoint: str, workers: int) -> None:
-    """What is measured: a build from nothing. Prints its digest; the peaks of its processes go into a file."""
+    """Run the measured build from an empty data root.
+
+    Prints the digest; the peaks of its processes are written to a file.
+    """
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(build(root, endpoint, workers))
@@ -101,26 +108,31 @@ def measured_build(root: Path, endpoint: str, workers: int) -> None:
 
 
 def peaks_mb() -> tuple[float, float]:
-    """The largest resident set of this process, and of any that it started."""
-    for child in multiprocessing.active_children():  # the fork server: it reports its workers' memory when it ends
+    """Return the largest resident set of this process, and of its descendants."""
+    for child in multiprocessing.active_children():  # the fork server, which reports its workers' memory when it ends
         child.terminate()
         child.join()
     return own_peak_kib() / 1024, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def own_peak_kib() -> int:
-    """Not ru_maxrss: that begins with what the process had which this one was forked from."""
+    """Return the peak of this process from /proc.
+
+    ru_maxrss would include the memory of the process that forked it.
+    """
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 
 
 @dataclass(frozen=True)
 class Size:
-    """What an input of one size took.
+    """Figures of one input size.
 
     Attributes:
-        mb: of text.
-        parent_mb, worker_mb: the largest resident set of the process that builds, and of any that it started.
+        mb: Megabytes of text.
+        measured: Medians over the runs.
+        parent_mb: Largest resident set of the process that builds.
+        worker_mb: Largest resident set of its workers.
     """
 
     mb: float
@@ -130,10 +142,12 @@ class Size:
 
 
 def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, Size]:
-    """Builds of one file, and of 1, 4 and 16 times so many MB; the inputs are the first files of the largest.
+    """Measure builds of one file, and of 1, 4 and 16 times so many megabytes.
+
+    The inputs are the first files of the largest input.
 
     Returns:
-        by name: "start" and "1", "4", "16".
+        Figures by name: "start", "1", "4" and "16".
     """
     write_files(folder / "all", mb * TIMES[-1])
     files = sorted((folder / "all").glob("*.parquet"))
@@ -169,7 +183,7 @@ def table(sizes: dict[str, Size]) -> str:
 
 
 def slope(sizes: dict[str, Size], name: str) -> float:
-    """CPU seconds per MB beyond the start, to those of 1×."""
+    """Return the CPU seconds per MB beyond the start, relative to those of 1×."""
     start = sizes["start"]
     per_mb = {
         other: (sizes[other].measured.cpu_s - start.measured.cpu_s) / (sizes[other].mb - start.mb)

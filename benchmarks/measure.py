@@ -1,7 +1,8 @@
-"""Runs a flow as a process of its own: CPU seconds of its whole tree, wall seconds, peak memory, what it printed.
+"""Measurement of a flow in a process of its own.
 
-Memory is the proportional set size of the tree, so that pages which processes share count once; it is looked at twenty
-times a second.
+Counts the CPU seconds of the whole process tree, wall seconds and peak memory, and returns the printed lines. Memory is
+the proportional set size of the tree, so that pages shared by processes count once; it is sampled twenty times a
+second.
 """
 
 import json
@@ -15,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-_LOOK_EVERY_S = 0.05
+_SAMPLE_EVERY_S = 0.05
 _CHILD = (
     "import json, multiprocessing, resource, runpy, sys, time\n"
     "started = time.perf_counter()\n"
     "sys.argv = sys.argv[1:]\n"
     "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    "for child in multiprocessing.active_children():\n"  # what it used is told when it has ended
+    "for child in multiprocessing.active_children():\n"  # usage of a child counts once it has ended
     "    child.terminate(), child.join()\n"
     "own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)\n"
     "cpu = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime\n"
@@ -40,35 +41,35 @@ class Measured:
 
 
 def measure(script: Path, arguments: list[str], runs: int) -> Measured:
-    """A flow run several times; every run must print the same.
+    """Run a flow several times; every run must print the same.
 
     Raises:
-        SystemExit: it failed, or two runs printed different things.
+        SystemExit: A run failed, or two runs printed different results.
     """
     figures, printed = [], set()
     for _ in range(runs):
         command = [sys.executable, "-c", _CHILD, str(script), *arguments]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(script.parent)])}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else the project, and no library, is compiled in every run
-        status, output, errors, peak_mb = _watched(command, environment)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else the project would be compiled in every run
+        status, output, errors, peak_mb = _run_sampled(command, environment)
         if status != 0:
             sys.exit(f"{script.name} {' '.join(arguments)}: {errors[-2000:]}")
         *lines, last = output.splitlines()
         figures.append([*json.loads(last), peak_mb])
         printed.add("\n".join(lines))
     if len(printed) != 1:
-        sys.exit(f"{script.name} {' '.join(arguments)}: two runs, two results")
+        sys.exit(f"{script.name} {' '.join(arguments)}: two runs printed different results")
     return Measured(*(statistics.median(column) for column in zip(*figures, strict=True)), printed.pop())
 
 
-def _watched(command: list[str], environment: dict[str, str]) -> tuple[int, str, str, float]:
-    """Exit status, stdout, stderr, and the largest memory that was seen, in MiB."""
+def _run_sampled(command: list[str], environment: dict[str, str]) -> tuple[int, str, str, float]:
+    """Return the exit status, stdout, stderr, and the peak memory in MiB."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
         peak_kib = 0
         while True:
             try:
-                status = process.wait(_LOOK_EVERY_S)
+                status = process.wait(_SAMPLE_EVERY_S)
                 break
             except subprocess.TimeoutExpired:
                 peak_kib = max(peak_kib, _tree_kib(process.pid))
@@ -78,18 +79,18 @@ def _watched(command: list[str], environment: dict[str, str]) -> tuple[int, str,
 
 
 def _tree_kib(pid: int) -> int:
-    """Proportional set size of a process and all below it."""
+    """Return the proportional set size of a process and all its descendants."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
     own = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return own + sum(_tree_kib(int(child)) for child in children)
 
 
 def machine_line() -> str:
-    """Which machine, in a line."""
+    """Describe this machine in one line."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     model = models[0] if models else platform.processor()
@@ -97,7 +98,7 @@ def machine_line() -> str:
 
 
 def table(measured: dict[str, Measured], ceiling: str, mb: float) -> str:
-    """A Markdown table of flows, each against the ceiling."""
+    """Format flows as a Markdown table, each against the ceiling."""
     lines = ["| flow | CPU s | to the ceiling | MB per CPU s | wall s | peak MiB |", "|---" * 6 + "|"]
     for name, result in measured.items():
         ratio = result.cpu_s / measured[ceiling].cpu_s
@@ -109,5 +110,5 @@ def table(measured: dict[str, Measured], ceiling: str, mb: float) -> str:
 
 
 def ratios(measured: dict[str, Measured], ceiling: str) -> dict[str, float]:
-    """CPU seconds of each flow to those of the ceiling."""
+    """Return the CPU seconds of each flow relative to those of the ceiling."""
     return {name: round(result.cpu_s / measured[ceiling].cpu_s, 3) for name, result in measured.items()}

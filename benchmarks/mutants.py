@@ -1,11 +1,11 @@
-"""How many small changes of the sources the quick tests notice.
+"""Benchmark of the quick tests: the share of small source changes they notice.
 
     python benchmarks/mutants.py --mutants 40 --seed 1
 
-Each mutant is one seeded change of one line, as many of each rule: a comparison, an operator, a constant, a call that
-is dropped, arguments that change places. Tests of the module's folder run first, then those that import it, then wide
-ones; the first that fails kills the mutant. Survivors are printed: some say the same in other words, as only a reader
-can tell.
+Each mutant is one seeded change of one line, in equal numbers for each rule: a comparison, an operator, a constant, a
+dropped call, swapped arguments. The tests of the module's folder run first, then importers of the module, then
+wide ones; the first failure kills the mutant. Survivors are printed: some are equivalent to the original, which only a
+reader can decide.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from pathlib import Path
 from measure import machine_line
 
 PROJECT = Path(__file__).parents[1]
-FOLDERS = ("spine", "dedup", "packing", "harmony", "nemotron", "readers")
+FOLDERS = ("spine", "corpus/dedup", "corpus/packing", "corpus/harmony", "corpus/nemotron", "corpus/readers")
 WIDE = (
     "tests/golden", "tests/crashes", "tests/corpus/systems", "tests/test_healing.py", "tests/test_stage_a.py",
     "tests/test_pack_commands.py",
 )  # fmt: skip
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "data", "out", "__pycache__", ".*_cache", "*.egg-info")
+IGNORED = shutil.ignore_patterns(".git", ".venv", "data", "out", "__pycache__", ".*_cache", "*.egg-info")
 TIMEOUT_S = 1200
 _COMPARED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -42,7 +42,7 @@ _CALCULATED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.F
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of some text at its place in a source file."""
+    """Replacement of one expression or statement in a source file."""
 
     file: Path
     rule: str
@@ -60,8 +60,8 @@ class Mutant:
         return f"{self.file}:{self.line}  {self.rule}: {self.before}  →  {self.after}"
 
 
-def changed(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Each rule that changes the node, and the node as it is then."""
+def mutations(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the name of each rule that applies to a node, and the changed node."""
     match node:
         case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
             rule = "edge moved" if isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE) else "compare"
@@ -90,7 +90,7 @@ def changed(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "arguments swapped", ast.Call(function, [second, first, *others], keywords)
 
 
-def mutants_of(file: Path) -> Iterator[Mutant]:
+def find_mutants(file: Path) -> Iterator[Mutant]:
     source = (PROJECT / file).read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -99,19 +99,19 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     for parent in ast.walk(tree):
         if not isinstance(parent, ast.FunctionDef):
             continue
-        for node in (one for statement in parent.body for one in ast.walk(statement)):
+        for node in (child for statement in parent.body for child in ast.walk(statement)):
             if not isinstance(node, ast.expr | ast.stmt) or node.lineno != node.end_lineno:
                 continue
             start = starts[node.lineno - 1] + node.col_offset
             stop = starts[node.lineno - 1] + (node.end_col_offset or 0)
-            for rule, other in changed(node):
+            for rule, other in mutations(node):
                 after = ast.unparse(ast.fix_missing_locations(other))
                 after = f"({after})" if isinstance(other, ast.expr) and not isinstance(other, ast.Call) else after
                 yield Mutant(file, rule, node.lineno, source[start:stop].decode(), after, start, stop)
 
 
-def tests_of(file: Path) -> list[list[str]]:
-    """Test files in the order in which they are asked: those that name the module, then wide ones."""
+def select_tests(file: Path) -> list[list[str]]:
+    """List test files by order of running: own folder, importers, wide tests."""
     module = ".".join(file.with_suffix("").parts)
     names = (module, f"from {module.rpartition('.')[0]} import {file.stem}")
     tests = {path.relative_to(PROJECT): path.read_text() for path in sorted((PROJECT / "tests").rglob("test_*.py"))}
@@ -121,65 +121,68 @@ def tests_of(file: Path) -> list[list[str]]:
 
 
 def killer(mutant: Mutant) -> str | None:
-    """Return the test that fails on a mutant and passes without it; None if there is none."""
+    """Return the test that fails on a mutant and passes without it; None if missing."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:
-        copy = shutil.copytree(PROJECT, Path(scratch, "copy"), ignore=LEFT_OUT)
-        for tests in tests_of(mutant.file):
-            there = [test for test in tests if (copy / test).exists()]
-            excluded: list[str] = []  # tests that need the project's own folder, and fail in any copy
-            while there:
+        copy = shutil.copytree(PROJECT, Path(scratch, "copy"), ignore=IGNORED)
+        for tests in select_tests(mutant.file):
+            existing = [test for test in tests if (copy / test).exists()]
+            excluded: list[str] = []  # tests that fail in any copy, since they need the project's own folder
+            while existing:
                 (copy / mutant.file).write_text(mutant.text())
-                found = failure([*there, *excluded], copy)
-                if found is None:
+                failed = failure([*existing, *excluded], copy)
+                if failed is None:
                     break
-                test = found.partition(" ")[2]
+                test = failed.partition(" ")[2]
                 (copy / mutant.file).write_bytes((PROJECT / mutant.file).read_bytes())
                 if "::" not in test or f"--deselect={test}" in excluded or failure([test], copy) is None:
-                    return found
+                    return failed
                 excluded.append(f"--deselect={test}")
     return None
 
 
 def failure(tests: list[str], folder: Path) -> str | None:
-    """Return the first failure of some tests in a copy of the project; None if all pass or all are slow."""
+    """Run tests in a copy of the project and return the first failure.
+
+    None if all pass or all are slow.
+    """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout", "240", "-p", "no:cacheprovider"]
     command += ["-m", "not slow and not proof and not real", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:
         result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return "no end"
-    if result.returncode in (0, 5):  # 5: all that there is is slow
+        return "timeout"
+    if result.returncode in (0, 5):  # 5: all tests are slow
         return None
     lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return lines[0].split(" - ")[0] if lines else f"status {result.returncode}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Change the sources a little, and see which tests notice")
+    parser = argparse.ArgumentParser(description="Change the sources a little and count the changes that tests notice")
     parser.add_argument("--mutants", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{machine_line()}\n")
-    corpus = Path("pipeline_assets/corpus")
-    files = [path.relative_to(PROJECT) for name in FOLDERS for path in sorted((PROJECT / corpus / name).rglob("*.py"))]
-    of_rule: dict[str, list[Mutant]] = {}
-    for mutant in (one for file in files for one in mutants_of(file)):
-        of_rule.setdefault(mutant.rule, []).append(mutant)
-    dice, rules = random.Random(asked.seed), sorted(of_rule)
-    sample = [dice.choice(of_rule[rules[number % len(rules)]]) for number in range(asked.mutants)]
-    made: Counter[str] = Counter()
+    package = PROJECT / "pipeline_assets"
+    files = [path.relative_to(PROJECT) for name in FOLDERS for path in sorted((package / name).rglob("*.py"))]
+    by_rule: dict[str, list[Mutant]] = {}
+    for mutant in (mutant for file in files for mutant in find_mutants(file)):
+        by_rule.setdefault(mutant.rule, []).append(mutant)
+    dice, rules = random.Random(options.seed), sorted(by_rule)
+    sample = [dice.choice(by_rule[rules[number % len(rules)]]) for number in range(options.mutants)]
+    tried: Counter[str] = Counter()
     killed: Counter[str] = Counter()
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        for mutant, found in zip(sample, pool.map(killer, sample), strict=True):
-            made[mutant.rule] += 1
-            killed[mutant.rule] += found is not None
-            print(f"{'killed' if found else 'SURVIVES'}  {mutant}  {found or ''}", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, killed_by in zip(sample, pool.map(killer, sample), strict=True):
+            tried[mutant.rule] += 1
+            killed[mutant.rule] += killed_by is not None
+            print(f"{'killed' if killed_by else 'SURVIVES'}  {mutant}  {killed_by or ''}", flush=True)
     print("\n| rule | killed | of |\n| --- | --- | --- |")
-    for rule in sorted(made):
-        print(f"| {rule} | {killed[rule]} | {made[rule]} |")
-    print(json.dumps({"benchmark": "mutants", "killed": killed.total(), "of": made.total(), "seed": asked.seed}))
+    for rule in sorted(tried):
+        print(f"| {rule} | {killed[rule]} | {tried[rule]} |")
+    print(json.dumps({"benchmark": "mutants", "killed": killed.total(), "of": tried.total(), "seed": options.seed}))
 
 
 if __name__ == "__main__":

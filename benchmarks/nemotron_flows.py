@@ -1,8 +1,9 @@
-"""The flows that nemotron_split.py measures: files of raw rows in, Parquet out.
+"""Flows that nemotron_split.py measures: files of raw rows in, Parquet out.
 
     python nemotron_flows.py FLOW FORMAT FOLDER WORKERS SPLIT ...
 
-`corpusmill` builds sealed artifacts in FOLDER/built; `bare` and `library` are the ceiling and the peer.
+`corpusmill` builds sealed artifacts in FOLDER/built; `bare` and `library` are the ceiling and the peer. WORKERS is the
+JSON decoder for `bare`.
 """
 
 import functools
@@ -20,7 +21,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from nemotron_input import Row, Split, real_splits, words_of
+from nemotron_input import Row, Split, real_splits, row_texts
 
 from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
@@ -37,7 +38,7 @@ _BLOCK_ROWS, _BLOCK_CHARACTERS = 256, 8 << 20
 
 
 def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> None:
-    """Sealed artifacts, one a split, from nothing; prints rows and tokens."""
+    """Build one sealed artifact per split from scratch; print rows and tokens."""
     root = folder / "built"
     shutil.rmtree(root, ignore_errors=True)
     rows = tokens = 0
@@ -57,7 +58,10 @@ def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> No
 
 
 def bare(kind: str, folder: Path, decoder: str, splits: list[Split]) -> None:
-    """The ceiling: nothing is rendered, checked, hashed or synced; prints rows and tokens."""
+    """Decode, encode and write five columns; print rows and tokens.
+
+    This is the ceiling: nothing is rendered, checked, hashed or synced.
+    """
     encoder = load_encoder(VOCABULARY_SHA256)
     schema = pa.schema(
         [(name, pa.string()) for name in ("id", "text", "license")]
@@ -71,7 +75,7 @@ def bare(kind: str, folder: Path, decoder: str, splits: list[Split]) -> None:
         target.parent.mkdir(exist_ok=True)
         with pq.ParquetWriter(target, schema, compression="zstd") as writer:
             for block in read:
-                texts = ["\n".join(words_of(row)) for row in block]
+                texts = ["\n".join(row_texts(row)) for row in block]
                 runs = encoder.encode(texts)
                 columns = [
                     [str(row.get("uuid")) for row in block],
@@ -106,8 +110,10 @@ def _batches(path: Path) -> Iterator[list[Row]]:
 
 
 def library(kind: str, folder: Path) -> None:
-    """`datasets.map` of a plain loop of openai-harmony: render, decode, parse. Its rows are messages already, which it
-    needn't find in the raw rows. Prints rows, and CPU seconds of the map and of writing, loading left out.
+    """Run `datasets.map` over a plain openai-harmony loop: render, decode, parse.
+
+    Its rows are already messages, which it need not extract from the raw rows. Prints the number of rows and the CPU
+    seconds of the map and of writing, without loading.
     """
     os.environ |= {"HF_HUB_OFFLINE": "1", "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}
     import datasets
@@ -117,14 +123,14 @@ def library(kind: str, folder: Path) -> None:
     harmony = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
     config = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
 
-    def rendered(row: Row) -> Row:
+    def render(row: Row) -> Row:
         conversation = []
         for message in row["messages"]:
             author = openai_harmony.Author(role=openai_harmony.Role(message["role"]), name=message["name"])
-            made = openai_harmony.Message.from_author_and_content(author, message["content"])
-            made.recipient, made.channel = message["recipient"], message["channel"]
-            made.content_type = message["content_type"]
-            conversation.append(made)
+            rendered = openai_harmony.Message.from_author_and_content(author, message["content"])
+            rendered.recipient, rendered.channel = message["recipient"], message["channel"]
+            rendered.content_type = message["content_type"]
+            conversation.append(rendered)
         ids = harmony.render_conversation_for_training(openai_harmony.Conversation.from_messages(conversation), config)
         harmony.parse_messages_from_completion_tokens(ids)
         return {"text": harmony.decode_utf8(ids), "tokens": len(ids)}
@@ -133,19 +139,19 @@ def library(kind: str, folder: Path) -> None:
     load = datasets.Dataset.from_json if kind == "jsonl" else datasets.Dataset.from_parquet
     rows = load(path, cache_dir=str(folder / "cache"))
     started = time.process_time()
-    rows.map(rendered, remove_columns="messages").to_parquet(folder / "library.parquet")
+    rows.map(render, remove_columns="messages").to_parquet(folder / "library.parquet")
     print(json.dumps([len(rows), time.process_time() - started]))
 
 
 def main() -> None:
-    flow, kind, folder, how, *names = sys.argv[1:]
+    flow, kind, folder, workers, *names = sys.argv[1:]
     pa.set_cpu_count(1)
-    os.environ["PATH"] = ""  # no git for provenance: until it starts, it counts this process's memory once more
+    os.environ["PATH"] = ""  # no git for provenance: a fork for it would count this process's memory twice
     splits = [split for split in real_splits() if split.name in names]
     if flow == "corpusmill":
-        corpusmill(kind, Path(folder), int(how), splits)
+        corpusmill(kind, Path(folder), int(workers), splits)
     elif flow == "bare":
-        bare(kind, Path(folder), how, splits)
+        bare(kind, Path(folder), workers, splits)
     else:
         library(kind, Path(folder))
 

@@ -1,8 +1,8 @@
-"""The real Nemotron rows over and over in other words, as files of JSON lines and of Parquet, one of each a split.
+"""Real Nemotron rows, repeated in other words, as JSON lines and Parquet.
 
-No text or id comes twice, and no list of tools where the real rows of a split have different ones: that would flatter
-the caches. What a Parquet schema can't hold, objects with other keys in every
-row, is the JSON text of itself there, as `arguments` are in half of the published splits.
+Each split becomes one file per format. No text or id is repeated, nor a list of tools where the real rows of a split
+have different ones, since repeats would flatter the caches. A Parquet schema cannot represent objects with different
+keys in every row; they become JSON text, as `arguments` are in half of the published splits.
 """
 
 import json
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, RowOrigin
 
-SAMPLES = "CORPUSMILL_TEST_SAMPLES"  # the folder of samples that `make test-real` takes too
+SAMPLES = "CORPUSMILL_TEST_SAMPLES"  # the folder of samples, also read by `make test-real`
 FORMATS = ("jsonl", "parquet")
 LARGE_ROW_CHARACTERS = 2_000_000
 _GROUP_ROWS, _GROUP_CHARACTERS = 1000, 64 << 20
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Split:
-    """A split of real rows."""
+    """Real rows of a split, and their origin."""
 
     origin: RowOrigin
     real: list[Row]
@@ -40,12 +40,12 @@ class Split:
         return self.origin.split
 
     def path(self, folder: Path, kind: str) -> Path:
-        """Its file of a format."""
+        """Return the path of this split in a format."""
         return folder / f"{self.name}.{kind}"
 
 
 def real_splits() -> list[Split]:
-    """All twelve."""
+    """Read all twelve splits from the folder of samples."""
     splits = []
     for path in sorted(Path(os.environ[SAMPLES], "nemotron", "rows").glob("*/*.jsonl")):
         dataset = f"nvidia/{path.parent.name}"
@@ -55,13 +55,14 @@ def real_splits() -> list[Split]:
 
 
 def write_split(split: Split, folder: Path, rows: int, large_every: int = 0) -> None:
-    """So many rows in both formats.
+    """Write so many rows in both formats.
 
-    Args:
-        large_every: one row in so many has an answer of 2 MB; 0 for none.
+    One row in `large_every` has an answer of 2 MB; 0 writes none.
     """
     seeded = random.Random(split.name)
-    words = sorted({word for one in real_splits() for word in _WORD.findall(json.dumps(one.real)) if word.isalpha()})
+    words = sorted(
+        {word for source in real_splits() for word in _WORD.findall(json.dumps(source.real)) if word.isalpha()}
+    )
     schema = pa.Table.from_pylist([_tabular(row) for row in split.real]).schema
     schema = pa.schema([pa.field(field.name, _without_null(field.type)) for field in schema])
     paths = [split.path(folder, kind) for kind in FORMATS]
@@ -88,8 +89,8 @@ def write_split(split: Split, folder: Path, rows: int, large_every: int = 0) -> 
                 pending, characters = [], 0
 
 
-def words_of(row: Row) -> Iterator[str]:
-    """What a row says, without rendering: the text of the ceiling."""
+def row_texts(row: Row) -> Iterator[str]:
+    """Yield the texts of a row without rendering, as the ceiling encodes them."""
     if row.get("tools"):
         yield _text(row["tools"])
     for message in row["messages"] or [{"role": key, "content": row[key]} for key in ("problem", "formal_statement")]:
@@ -100,23 +101,23 @@ def words_of(row: Row) -> Iterator[str]:
 
 
 def _varied(value: Any, seeded: random.Random, words: list[str], is_text: bool = False) -> Any:
-    """Every seventh long word of a text another one, and every number."""
+    """Replace every number, and every seventh long word of a text."""
 
-    def other(found: re.Match[str]) -> str:
-        word = found.group()
+    def other(match: re.Match[str]) -> str:
+        word = match.group()
         if word.isdigit():
             return str(seeded.randrange(10 ** len(word)))
         return seeded.choice(words) if seeded.random() < 1 / 7 else word
 
     if isinstance(value, dict):
-        return {key: _varied(one, seeded, words, key in _VARIED) for key, one in value.items()}
+        return {key: _varied(item, seeded, words, key in _VARIED) for key, item in value.items()}
     if isinstance(value, list):
-        return [_varied(one, seeded, words) for one in value]
+        return [_varied(item, seeded, words) for item in value]
     return _WORD.sub(other, value) if is_text and isinstance(value, str) else value
 
 
 def _tabular(row: Row) -> Row:
-    """The row with objects of any keys as JSON text."""
+    """Return the row with arbitrary objects as JSON text."""
     messages = []
     for message in row["messages"]:
         calls = [
@@ -132,7 +133,7 @@ def _text(value: Any) -> str:
 
 
 def _without_null(kind: pa.DataType) -> pa.DataType:
-    """A type of which no real row says more than null is text."""
+    """Replace null types, which only null values have, by string."""
     if pa.types.is_list(kind):
         return pa.list_(_without_null(kind.value_type))
     if pa.types.is_struct(kind):

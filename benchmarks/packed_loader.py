@@ -1,13 +1,11 @@
 """Benchmark of a packed set's training loader against a plain memmap.
 
-The memmap is read by torch's DataLoader.
-
     python benchmarks/packed_loader.py --rows 50000 --workers 2
 
-Input: made rows of five documents. Set `index` has no stored boundaries, as by the default recipe; set `boundaries`
-has them. The plain loader delivers tokens alone; ours also numbers the documents and the rows, and its time includes
-opening the set. The flows take turns in one process, on rows in the page cache, and a ratio is the median over rounds.
-CPU seconds include the workers.
+torch's DataLoader reads the memmap. Input: synthetic rows of five documents. Set `index` has no stored boundaries, as
+by the default recipe; set `boundaries` has them. The plain loader delivers tokens alone; ours also numbers the
+documents and the rows, and its time includes opening the set. The flows take turns in one process, on rows in the page
+cache, and a ratio is the median over rounds. CPU seconds include the workers.
 """
 
 import argparse
@@ -99,7 +97,7 @@ def cpu_seconds() -> float:
 def speed(open_loader: Callable[[], Iterable[torch.Tensor | tuple[torch.Tensor, ...]]]) -> Figures:
     """Return a loader's million tokens per CPU second and per second.
 
-    The function opens the loader and takes its batches.
+    The time includes opening the loader.
     """
     cpu_s, wall_s = cpu_seconds(), time.perf_counter()
     sizes = [(batch if isinstance(batch, torch.Tensor) else batch[0]).numel() for batch in open_loader()]

@@ -1,8 +1,9 @@
-"""The flows that packing.py measures: Document shards in, a packed set out, with its index and table of documents.
+"""Flows that packing.py measures: Document shards in, a packed set out.
 
     python packing_flows.py STRATEGY FOLDER WORKERS ROWS
 
-Each prints the tokens and the rows of the set, which stays in FOLDER/built/packed.
+Each builds the set with its index and table of documents in FOLDER/built/packed, which is kept, and prints its tokens
+and rows.
 """
 
 import datetime
@@ -44,7 +45,7 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
         files = [*content.files, *content.labels]
         stage = StageVersion("benchmark", 1)
         identity = Identity(
-            stage, {}, [], None, content.decisions, content.counts, [one.content for one in content.files]
+            stage, {}, [], None, content.decisions, content.counts, [file.content for file in content.files]
         )
         building.seal("made/packed", "benchmark", identity, [file.stored for file in files], {})
     print(content.counts["tokens"], content.counts["rows"])

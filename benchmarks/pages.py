@@ -1,4 +1,4 @@
-"""Texts for benchmarks that every machine has: installed programs with their documentation, and docstrings."""
+"""Texts for benchmarks, from the files of installed programs."""
 
 import ast
 import hashlib
@@ -19,9 +19,10 @@ _DEFINITIONS = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def write_pages(folder: Path) -> int:
-    """Write docstrings of the standard library in FineWeb-Edu's columns, as a Parquet file in `data`.
+    """Write docstrings of the standard library as a Parquet file in `data`.
 
-    Pages have 2,000 characters or more, no two the same text. Return the UTF-8 bytes of all texts.
+    The columns are FineWeb-Edu's. Pages have 2,000 characters or more, and their texts differ. Returns the number of
+    UTF-8 bytes in all texts.
     """
     pages = {text: Page(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
     [rows] = page_rows(pages.values(), "pages.parquet", EDU_COLUMNS).values()
@@ -31,10 +32,11 @@ def write_pages(folder: Path) -> int:
 
 
 def installed_pieces() -> Iterator[str]:
-    """Yield pieces of about 3,000 characters of installed programs and documentation, about 490 MB, no piece twice.
+    """Yield pieces of installed programs and documentation, about 490 MB.
 
-    Files come in the order of their paths: site-packages, then the standard library. Pieces with `<|` or `doc>` are
-    left out: peers encode `<|endoftext|>` in text as a control token, and `</doc>` ends a page of an extraction.
+    Pieces have about 3,000 characters, and none is repeated. Files are sorted by path: site-packages, then the standard
+    library. Pieces with `<|` or `doc>` are dropped: peers encode `<|endoftext|>` in text as a control token, and
+    `</doc>` ends a page of an extraction.
     """
     seen: set[str] = set()
     for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")):
@@ -52,13 +54,13 @@ def installed_pieces() -> Iterator[str]:
 
 def _texts() -> Iterator[str]:
     library = Path(sysconfig.get_path("stdlib"))
-    waiting = ""
+    pending = ""
     for path in sorted([*library.glob("*.py"), *library.glob("*/*.py")]):
         if path.parts[-2] in ("site-packages", "test"):
             continue
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, _DEFINITIONS) and (docstring := ast.get_docstring(node)) and docstring.isascii():
-                waiting += docstring.replace("\0", "") + "\n\n"
-            if len(waiting) >= _PAGE_CHARACTERS:
-                yield waiting.strip()
-                waiting = ""
+                pending += docstring.replace("\0", "") + "\n\n"
+            if len(pending) >= _PAGE_CHARACTERS:
+                yield pending.strip()
+                pending = ""

@@ -1,11 +1,11 @@
-"""Sentence pairs → a sample of 120: each way to draw, beside reading the rows and doing nothing with them.
+"""Benchmark of sampling 120 sentence pairs against only reading the rows.
 
     python benchmarks/parallel_text.py --pairs newstest.fr-en.jsonl
 
-Input: the pairs of a file of JSON lines, again and again under numbers, as JSON lines and as Parquet. Ceilings read the
-same rows by the same reader; `plain` is Python's own loop over lines, `json` and `msgspec` decode each. The sample of
-both formats is proven to be one. Then the padding of batches of 16 of the pairs themselves, in random order and in
-buckets.
+Each algorithm is measured. Input: the pairs of a file of JSON lines, repeated with numbers, as JSON lines and as
+Parquet. Ceilings read the same rows by the same reader; `plain` is Python's own loop over lines, `json` and `msgspec`
+decode each. The samples of both formats are proven equal. A last line gives the padding of batches of 16 of the pairs
+themselves, in random order and in buckets.
 """
 
 import argparse
@@ -38,7 +38,7 @@ FILTERS = PairFilters()
 
 
 def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str, TranslationFile]:
-    """The rows in both formats."""
+    """Write the rows in both formats; return the files by suffix."""
     lines, table = folder / "rows.jsonl", folder / "rows.parquet"
     schema = pa.schema([("translation", pa.struct([("fr", pa.string()), ("en", pa.string())]))])
     with open(lines, "wb") as file, pq.ParquetWriter(table, schema) as writer:
@@ -50,14 +50,14 @@ def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str
     return {path.suffix: TranslationFile(path.name, lambda path=path: path) for path in (lines, table)}
 
 
-def uids(file: TranslationFile, **asked: object) -> frozenset[str]:
-    """What is drawn."""
-    recipe = SampleRecipe.from_mapping({"languages": FR_EN.content(), **asked}, "benchmark")
+def uids(file: TranslationFile, **options: object) -> frozenset[str]:
+    """Return the ids of the sampled pairs."""
+    recipe = SampleRecipe.from_mapping({"languages": FR_EN.content(), **options}, "benchmark")
     return frozenset(pair.uid for pair in draw([file], recipe).pairs)
 
 
-def filtered(file: TranslationFile) -> int:
-    """Rows that pass, and nothing is drawn."""
+def count_passing(file: TranslationFile) -> int:
+    """Count the rows that pass the filters, without sampling."""
     return sum(
         FILTERS.rejection_reason(canonical(row.src), canonical(row.tgt)) is None for _, row in read_pairs(file, FR_EN)
     )
@@ -68,7 +68,7 @@ def plain_lines(file: TranslationFile) -> None:
         collections.deque(opened, maxlen=0)
 
 
-def decoded(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
+def decode_lines(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
     with open(file.local(), "rb") as opened:
         for line in opened:
             sides = decode(line)["translation"]
@@ -76,7 +76,10 @@ def decoded(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
 
 
 def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, float]]:
-    """CPU seconds of each flow in each round: flows take turns, so that a busy machine slows all."""
+    """Return the CPU seconds of each flow in each round.
+
+    Flows take turns, so that a busy machine slows down all of them.
+    """
     measured = []
     for _ in range(runs):
         spent = {}
@@ -89,7 +92,7 @@ def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, 
 
 
 def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
-    """Share of padding, without and with buckets of 20 steps."""
+    """Return the share of padding without buckets and with buckets of 20 steps."""
     path = folder / "pairs.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode({"translation": pair}) + b"\n" for pair in pairs))
     source = SampleSource(dataset="benchmark", revision="0" * 40, splits=())
@@ -99,7 +102,7 @@ def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
     cache = open_cache(encode(sample, None, folder / "cache"))
     lengths = cache.lengths("pair")[cache.rows("train")]
     steps = {name: Order(16, bucket_steps=size).steps(lengths, 0) for name, size in (("random", 0), ("buckets", 20))}
-    return {name: pad_waste(lengths, [np.asarray(batch) for [batch] in of]) for name, of in steps.items()}
+    return {name: pad_waste(lengths, [np.asarray(batch) for [batch] in batches]) for name, batches in steps.items()}
 
 
 def main() -> None:
@@ -107,46 +110,51 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, required=True, help="JSON lines with a column `translation` of fr and en")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
-    pairs = [json.loads(line)["translation"] for line in options.pairs.read_bytes().splitlines()]
-    ways: dict[str, tuple[str, dict[str, object]]] = {
+    arguments = parser.parse_args()
+    pairs = [json.loads(line)["translation"] for line in arguments.pairs.read_bytes().splitlines()]
+    algorithms: dict[str, tuple[str, dict[str, object]]] = {
         "classic, no filters": ("rows", {"filters": None}),
         "classic": ("rows and filters", {}),
         "es_weighted by chars": ("rows and filters", {"algorithm": "es_weighted", "weight": "chars"}),
     }
-    print(f"{machine_line()}; one process, medians of {options.runs}, {options.rows:,} rows, samples equal\n")
+    print(f"{machine_line()}; one process, medians of {arguments.runs}, {arguments.rows:,} rows, samples equal\n")
     print("| | lines, CPU s | speed | Parquet, CPU s | speed |\n|---|---|---|---|---|")
     table: dict[str, list[str]] = {}
     speeds: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        files = write_rows(Path(temporary), pairs, options.rows)
-        for way, (_, asked) in ways.items():
-            if len({uids(file, **asked) for file in files.values()}) != 1:
-                sys.exit(f"{way}: the samples of the formats differ")
+        files = write_rows(Path(temporary), pairs, arguments.rows)
+        for algorithm, (_, options) in algorithms.items():
+            if len({uids(file, **options) for file in files.values()}) != 1:
+                sys.exit(f"{algorithm}: the samples of the formats differ")
         for suffix, file in files.items():
             flows: dict[str, Callable[[], object]] = {
                 "rows": lambda file=file: collections.deque(read_pairs(file, FR_EN), maxlen=0),
-                "rows and filters": lambda file=file: filtered(file),
+                "rows and filters": lambda file=file: count_passing(file),
             }
-            flows |= {way: lambda file=file, asked=asked: uids(file, **asked) for way, (_, asked) in ways.items()}
+            flows |= {
+                algorithm: lambda file=file, options=options: uids(file, **options)
+                for algorithm, (_, options) in algorithms.items()
+            }
             if suffix == ".jsonl":
                 flows["plain"] = lambda file=file: plain_lines(file)
-                flows["json"] = lambda file=file: decoded(file, json.loads)
-                flows["msgspec"] = lambda file=file: decoded(file, msgspec.json.Decoder().decode)
-            measured = rounds(flows, options.runs)
+                flows["json"] = lambda file=file: decode_lines(file, json.loads)
+                flows["msgspec"] = lambda file=file: decode_lines(file, msgspec.json.Decoder().decode)
+            measured = rounds(flows, arguments.runs)
             for name in flows:
-                ceiling = ways[name][0] if name in ways else name
+                ceiling = algorithms[name][0] if name in algorithms else name
                 speed = statistics.median(spent[ceiling] / spent[name] for spent in measured)
                 cpu = statistics.median(spent[name] for spent in measured)
-                table.setdefault(name, []).extend([f"{cpu:.2f}", f"{speed:.2f} of {ceiling}" if name in ways else ""])
-                if name in ways:
+                table.setdefault(name, []).extend(
+                    [f"{cpu:.2f}", f"{speed:.2f} of {ceiling}" if name in algorithms else ""]
+                )
+                if name in algorithms:
                     speeds.setdefault(name, {})[suffix] = round(speed, 3)
         padding = waste(pairs, Path(temporary))
     for name, cells in table.items():
         print(f"| {name} | {' | '.join(cells + [''] * (4 - len(cells)))} |")
     print(f"\npadding, batches of 16: {padding['random']:.1%} in random order, {padding['buckets']:.1%} in buckets")
-    told = {name: round(share, 4) for name, share in padding.items()}
-    print(json.dumps({"benchmark": "parallel_text", "speed_of_ceiling": speeds, "pad_waste": told}))
+    rounded = {name: round(share, 4) for name, share in padding.items()}
+    print(json.dumps({"benchmark": "parallel_text", "speed_of_ceiling": speeds, "pad_waste": rounded}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The ways in which others tokenise: the same shards in, the same ids out. Printed and compared as in `flows`.
+"""Peers that tokenise the shards that build.py encodes, with the same ids.
 
     python peers.py NAME FOLDER WORKERS
 
-`tokenizer` comes first: it writes FOLDER/tokenizer.json, o200k as `tokenizers` reads it, which the last two need.
+Their output is printed and compared as in flows.py. `tokenizer` runs first: it writes FOLDER/tokenizer.json, o200k for
+`tokenizers`, which the last two peers need.
 """
 
 import functools
@@ -17,7 +18,7 @@ from typing import Any
 from flows import END_OF_TEXT, VOCABULARY, in_a_pool, print_digest, report, shards
 
 _TOKENIZER = "tokenizer.json"
-_PREPROCESS_CHUNK = 32  # lines a task, as in Megatron-LM's tools/preprocess_data.py
+_PREPROCESS_CHUNK = 32  # lines per task, as in Megatron-LM's tools/preprocess_data.py
 
 
 @functools.cache
@@ -37,7 +38,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def tiktoken_shard(path: Path) -> Path:
-    """json, tiktoken, numpy, document by document."""
+    """Encode a shard with json, tiktoken and numpy, document by document."""
     import numpy as np
 
     encoding = tiktoken_once()
@@ -50,7 +51,7 @@ def tiktoken_shard(path: Path) -> Path:
 
 
 def naive(folder: Path) -> None:
-    """One process and one list: all ids, then an array, then a file."""
+    """Encode in one process: all ids in a list, then an array, then a file."""
     import numpy as np
 
     encoding = tiktoken_once()
@@ -65,7 +66,10 @@ def naive(folder: Path) -> None:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """o200k as a tokenizer.json. Both specials are added, in order: with a gap, `<|endoftext|>` would get 199998."""
+    """Write o200k as a tokenizer.json.
+
+    Both specials are added, in order: with a gap, `<|endoftext|>` would get 199998.
+    """
     from tokenizers import AddedToken
     from transformers.convert_slow_tokenizer import TikTokenConverter
 
@@ -94,7 +98,10 @@ def encode_line(line: bytes) -> tuple[list[int], list[int], int]:
 
 
 def preprocess(folder: Path, workers: int) -> None:
-    """The flow of Megatron-LM's tools/preprocess_data.py: lines to a pool, ids back, megatron-core's writer."""
+    """Run the flow of Megatron-LM's tools/preprocess_data.py.
+
+    A pool encodes lines, and megatron-core's writer stores the ids.
+    """
     import numpy as np
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
@@ -111,7 +118,10 @@ def preprocess(folder: Path, workers: int) -> None:
 
 
 def datatrove(folder: Path, workers: int) -> None:
-    """datatrove's JsonlReader and MegatronDocumentTokenizer in its local executor, a task a shard."""
+    """Run datatrove's JsonlReader and MegatronDocumentTokenizer.
+
+    They run in the local executor, one task per shard.
+    """
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens.megatron_tokenizer import MegatronDocumentTokenizer
@@ -126,7 +136,7 @@ def datatrove(folder: Path, workers: int) -> None:
         tasks=len(shards(folder)),
         workers=workers,
         logging_dir=str(target / "logs"),
-        start_method="spawn",  # a fork server is nobody's waited child: its seconds would not be counted
+        start_method="spawn",  # a fork server is never waited for, so its seconds would not be counted
     )
     executor.run()
     print_digest(sorted((target / "out").glob("*.bin")))

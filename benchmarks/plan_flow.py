@@ -1,9 +1,9 @@
-"""Plans a packed set of documents of made lengths, half of them below 500 tokens, in two sources.
+"""Flow that plans a packed set of documents with synthetic lengths.
 
     python plan_flow.py STRATEGY FOLDER DOCUMENTS
 
-Prints the CPU seconds and the peak of resident memory in MiB of the plan, as the process that makes it has it; the
-files that it reads are written by another one.
+Half of the documents are below 500 tokens; they belong to two sources. Prints the CPU seconds and the peak resident
+memory in MiB of the process that plans; another process writes the files that the plan reads.
 """
 
 import json
@@ -28,7 +28,7 @@ SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
 
 
 def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
-    """Encoded shards of which a plan reads the lengths: there are no tokens."""
+    """Write encoded shards with lengths but no tokens, which a plan does not read."""
     dice = np.random.default_rng(1)
     shards = []
     for number, start in enumerate(range(0, documents, SHARD_DOCUMENTS)):
@@ -45,7 +45,7 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
 
 
 def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> tuple[float, float]:
-    """CPU seconds and MiB."""
+    """Plan the rows; return CPU seconds and peak MiB of this process."""
     from pipeline_assets.corpus.packing.plan import plan_rows
 
     recipe = PackRecipe.model_validate(

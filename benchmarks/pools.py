@@ -1,16 +1,16 @@
-"""Deduplicated rows → candidate pools, sealed: whole builds, beside bare polars.
+"""Benchmark of building sealed candidate pools against bare polars.
 
     python benchmarks/pools.py --rows 100000 --characters 4000 --runs 3
     python benchmarks/pools.py --rows 1000000 --characters 2000 --runs 1
 
-Two ceilings. `bare` is what one would type: for each pool a scan, a filter, and a Parquet file in zstd of the same
-level. `bare, read once` reads each file once, filters it for all pools, and writes a file of each: the least there is
-to do. Neither sorts, spreads rows over files by their ids, hashes, cuts pages by content, or syncs. Before speeds are
+Two ceilings. `bare` is the obvious program: for each pool a scan, a filter, and a Parquet file in zstd of the same
+level. `bare, read once` reads each file once, filters it for all pools, and writes a file of each: the minimum of work.
+Neither sorts, spreads rows over files by their ids, hashes, cuts pages by content, or syncs. Before speeds are
 compared, the rows of every pool are proven to be those of the ceilings.
 
-Flows take turns, and a ratio is the median of those of a round. Memory is that of all processes together, of a quarter
-of the rows and of all. Input: passages of the demo corpus, drawn anew for each row, so that pages of Parquet hold few
-repeats; see pools_flows.py.
+Flows take turns, and a ratio is the median of the ratios within a round. Memory is that of all processes together, for
+a quarter of the rows and for all. Input: passages of the demo corpus, drawn separately for each row, so that pages of
+Parquet contain few repeats; see pools_flows.py.
 """
 
 import argparse
@@ -33,21 +33,21 @@ def run(flow: str, folder: Path) -> Measured:
     return measure(_FLOWS, [flow.partition(", 2")[0], str(folder), str(_OURS.get(flow, 0))], 1)
 
 
-def rows_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """How many rows each pool has, and a sum over them in which their order has no part."""
-    found: dict[str, tuple[int, int]] = {}
+def pool_rows(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the number of rows of each pool, and an order-independent sum of hashes."""
+    pools: dict[str, tuple[int, int]] = {}
     for path in sorted(folder.glob("*/*.parquet")):
         hashes, pool = pl.read_parquet(path).hash_rows(seed=1), path.parent.name.removeprefix("candidates_")
-        rows, together = found.get(pool, (0, 0))
-        found[pool] = rows + len(hashes), (together + sum(hashes.to_list())) % 2**64
-    return {pool: own for pool, own in found.items() if own[0]}
+        rows, hash_sum = pools.get(pool, (0, 0))
+        pools[pool] = rows + len(hashes), (hash_sum + sum(hashes.to_list())) % 2**64
+    return {pool: own for pool, own in pools.items() if own[0]}
 
 
-def rounds_of(folder: Path, runs: int) -> list[dict[str, Measured]]:
-    """Figures of all flows, round by round.
+def measure_rounds(folder: Path, runs: int) -> list[dict[str, Measured]]:
+    """Measure all flows, round by round.
 
     Raises:
-        SystemExit: two flows have other rows.
+        SystemExit: The rows of two flows differ.
     """
     rounds: list[dict[str, Measured]] = []
     chosen: list[dict[str, tuple[int, int]]] = []
@@ -57,16 +57,16 @@ def rounds_of(folder: Path, runs: int) -> list[dict[str, Measured]]:
             rounds[-1][flow] = figures = run(flow, folder)
             print(f"{flow}: {figures.cpu_s:.1f} CPU s", file=sys.stderr)
             if number == 0:
-                chosen.append(rows_of(folder / "bare" if flow in _CEILINGS else folder / POOLS.folder))
+                chosen.append(pool_rows(folder / "bare" if flow in _CEILINGS else folder / POOLS.folder))
     if any(own != chosen[0] for own in chosen):
-        sys.exit(f"not all flows have the same rows: {chosen}")
+        sys.exit(f"rows of the flows differ: {chosen}")
     return rounds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Deduplicated rows → candidate pools")
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--characters", type=int, default=4_000, help="of a row, on the average")
+    parser.add_argument("--characters", type=int, default=4_000, help="mean characters per row")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -74,23 +74,32 @@ def main() -> None:
         for folder, rows in ((quarter, options.rows // 4), (full, options.rows)):
             folder.mkdir()
             write_rows(folder, rows, options.characters)
-        rounds = rounds_of(full, options.runs)
-        of_quarter = {flow: run(flow, quarter).peak_mb for flow in _OURS}
+        rounds = measure_rounds(full, options.runs)
+        quarter_peaks = {flow: run(flow, quarter).peak_mb for flow in _OURS}
     mb = options.rows * options.characters / 1e6
     ratios = {
-        ceiling: {flow: statistics.median(one[flow].cpu_s / one[ceiling].cpu_s for one in rounds) for flow in rounds[0]}
+        ceiling: {
+            flow: statistics.median(figures[flow].cpu_s / figures[ceiling].cpu_s for figures in rounds)
+            for flow in rounds[0]
+        }
         for ceiling in _CEILINGS
     }
     print(f"{machine_line()}; median of {options.runs}, {options.rows:,} rows, {mb:,.0f} MB of text\n")
-    print("| flow | CPU s | to bare | to bare, read once | wall s | peak MiB | of a quarter |\n" + "|---" * 7 + "|")
+    print(
+        "| flow | CPU s | to bare | to bare, read once | wall s | peak MiB | peak MiB of a quarter |\n"
+        + "|---" * 7
+        + "|"
+    )
     for flow in rounds[0]:
-        cpu_s, wall_s = (statistics.median(getattr(one[flow], name) for one in rounds) for name in ("cpu_s", "wall_s"))
-        shown = " | ".join(f"{ratios[ceiling][flow]:.2f}" for ceiling in _CEILINGS)
-        peak, smaller = max(one[flow].peak_mb for one in rounds), of_quarter.get(flow)
-        beside = "" if smaller is None else f"{smaller:,.0f}"
-        print(f"| {flow} | {cpu_s:.2f} | {shown} | {wall_s:.1f} | {peak:,.0f} | {beside} |")
-    told = {ceiling: {flow: round(of[flow], 3) for flow in _OURS} for ceiling, of in ratios.items()}
-    print("\n" + json.dumps({"benchmark": "pools", "rows": options.rows, "cpu_to_ceiling": told}))
+        cpu_s, wall_s = (
+            statistics.median(getattr(figures[flow], name) for figures in rounds) for name in ("cpu_s", "wall_s")
+        )
+        ratio_cells = " | ".join(f"{ratios[ceiling][flow]:.2f}" for ceiling in _CEILINGS)
+        peak, smaller = max(figures[flow].peak_mb for figures in rounds), quarter_peaks.get(flow)
+        quarter_cell = "" if smaller is None else f"{smaller:,.0f}"
+        print(f"| {flow} | {cpu_s:.2f} | {ratio_cells} | {wall_s:.1f} | {peak:,.0f} | {quarter_cell} |")
+    rounded = {ceiling: {flow: round(by_flow[flow], 3) for flow in _OURS} for ceiling, by_flow in ratios.items()}
+    print("\n" + json.dumps({"benchmark": "pools", "rows": options.rows, "cpu_to_ceiling": rounded}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The flows that pools.py measures: deduplicated rows in, a Parquet file or more of each pool out.
+"""Flows that pools.py measures: deduplicated rows in, files of each pool out.
 
     python pools_flows.py FLOW FOLDER WORKERS
 
-`corpusmill` builds what a recipe asks for, by the driver; the others are ceilings. Each prints the rows of every pool.
+`corpusmill` builds the recipe's target by the driver; the others are ceilings. Each prints the rows of every pool.
 """
 
 import json
@@ -30,44 +30,43 @@ from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
 SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")
 POOLS = CANDIDATE_POOLS.target("benchmark", {"pools": PoolsRecipe().content()}, [SPLIT], partition="made")
 TARGETS = ("Instruction following", "chat", "structured outputs")
-_GROUP_BYTES = 8 << 20  # of text, as normalising writes them
+_GROUP_BYTES = 8 << 20  # of text, the row groups of normalising
 _PASSAGE_CHARACTERS = 400
 
 
 def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 << 20) -> None:
-    """Rows of a split, sealed as if near duplicates had been taken out: passages of the demo corpus in another order
-    each, `characters` on the average, and metadata of which the default rules choose two pools a row.
+    """Seal rows of a split in place of the deduplicated ones.
 
-    Args:
-        file_bytes: of text that become a file; the default is that of normalising.
+    Each row has shuffled passages of the demo corpus, `characters` on average, and metadata by which the default rules
+    select two pools per row. A file has `file_bytes` of text; the default is that of normalising.
     """
     write_pages(folder / "source")
     corpus = "\n".join(pq.ParquetDataset(folder / "source" / "data").read(["text"])["text"].to_pylist())
     seeded = random.Random(7)
 
-    def made(building: StagingDir) -> BuildResult:
+    def write(building: StagingDir) -> BuildResult:
         outputs = []
-        of_group = min(4096, _GROUP_BYTES // characters)
-        of_file = file_bytes // characters // of_group * of_group
-        of = -(-rows // of_file)
-        for number in range(of):
-            name, stop = f"data/train-{number:05d}-of-{of:05d}.parquet", min((number + 1) * of_file, rows)
-            with ParquetOutput(building.path(name), SCHEMA, of_file) as output:
-                for first in range(number * of_file, stop, of_group):
-                    group = range(first, min(first + of_group, stop))
+        group_rows = min(4096, _GROUP_BYTES // characters)
+        file_rows = file_bytes // characters // group_rows * group_rows
+        file_count = -(-rows // file_rows)
+        for number in range(file_count):
+            name, stop = f"data/train-{number:05d}-of-{file_count:05d}.parquet", min((number + 1) * file_rows, rows)
+            with ParquetOutput(building.path(name), SCHEMA, file_rows) as output:
+                for first in range(number * file_rows, stop, group_rows):
+                    group = range(first, min(first + group_rows, stop))
                     table = [_row(corpus, seeded, row, characters) for row in group]
                     output.write(pa.Table.from_pylist(table, SCHEMA))
             outputs.append(output.output(name))
         return BuildResult(outputs, {"documents": rows}, {})
 
-    SPLIT.build(folder, made, True, {})
+    SPLIT.build(folder, write, True, {})
 
 
 def _row(corpus: str, seeded: random.Random, number: int, characters: int) -> dict[str, object]:
     passages = seeded.randint(1, 2 * characters // _PASSAGE_CHARACTERS - 1)
     starts = (seeded.randrange(len(corpus) - _PASSAGE_CHARACTERS) for _ in range(passages))
-    said = (corpus[start : start + _PASSAGE_CHARACTERS] for start in starts)
-    text = f"<|start|>user<|message|>{next(said)}<|end|><|start|>assistant<|message|>{''.join(said)}<|end|>"
+    parts = (corpus[start : start + _PASSAGE_CHARACTERS] for start in starts)
+    text = f"<|start|>user<|message|>{next(parts)}<|end|><|start|>assistant<|message|>{''.join(parts)}<|end|>"
     correctness = seeded.choice([None, None, 0.0, 0.25, 0.625, 0.75, 1.0, 1.0])
     tokens = seeded.choice([*[len(text) // 4] * 30, 20_000])
     return {
@@ -108,24 +107,23 @@ def _row(corpus: str, seeded: random.Random, number: int, characters: int) -> di
 
 
 def corpusmill(folder: Path, workers: int) -> dict[str, int]:
-    """The artifact, from nothing."""
+    """Build the artifact from scratch; return the rows of each pool."""
     shutil.rmtree(folder / POOLS.folder, ignore_errors=True)
     built = drive.build_without_checks(POOLS, Run.from_settings(folder, os.environ, workers=workers))
     return built.manifest.identity.counts["pools"]
 
 
 def bare(folder: Path, is_read_once: bool) -> dict[str, int]:
-    """Scan, filter, and Parquet in zstd of the same level; nothing is sorted, hashed, checked or synced.
+    """Scan, filter, and write Parquet in zstd of the same level.
 
-    Args:
-        is_read_once: whether each file is read once, and a file of each pool written of it; else each pool is a scan
-            of all, and one file.
+    Nothing is sorted, hashed, checked or synced. With `is_read_once` each file is read once and becomes a file of each
+    pool; otherwise each pool is a scan of all files, and one file.
     """
     target = folder / "bare"
     shutil.rmtree(target, ignore_errors=True)
     files = sorted((folder / SPLIT.folder / "data").iterdir())
-    rules = {pool: [pl.sql_expr(one) for one in conditions] for pool, conditions in RULES.items()}
-    rules |= {capability_pool(one): [pl.col("meta_capability_target") == one] for one in TARGETS}
+    rules = {pool: [pl.sql_expr(condition) for condition in conditions] for pool, conditions in RULES.items()}
+    rules |= {capability_pool(name): [pl.col("meta_capability_target") == name] for name in TARGETS}
     for pool in rules:
         (target / pool).mkdir(parents=True)
     for number, rows in enumerate(map(pl.read_parquet, files) if is_read_once else [pl.scan_parquet(files)]):
@@ -133,8 +131,8 @@ def bare(folder: Path, is_read_once: bool) -> dict[str, int]:
             chosen, path = rows.filter(*conditions), target / pool / f"{number}.parquet"
             write = chosen.write_parquet if is_read_once else chosen.sink_parquet
             write(path, compression="zstd", compression_level=1)
-    counted = {pool: map(pq.read_metadata, (target / pool).iterdir()) for pool in sorted(rules)}
-    return {pool: sum(one.num_rows for one in files) for pool, files in counted.items()}
+    metadata = {pool: map(pq.read_metadata, (target / pool).iterdir()) for pool in sorted(rules)}
+    return {pool: sum(file.num_rows for file in files) for pool, files in metadata.items()}
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""Files of sources → Documents in one process: CPU seconds against bare loops of the same libraries.
+"""Benchmark of source readers against bare loops of the same libraries.
 
     python benchmarks/readers.py --mb 200 --runs 3
 
-The loops read a file's texts as one would by hand: msgspec on lines, pyarrow on batches, `str.startswith` on the lines
-of `<doc>` files. The readers also check every row, keep what else it has, place it and build the Document. Texts are
-proven equal, in their order. Input: the demo corpus, again and again, in each format.
+Each flow reads files of a source in one process. The bare loops only read a file's texts: msgspec on lines, pyarrow on
+batches, `str.startswith` on the lines of `<doc>` files. The readers also check every row, keep its other columns,
+record its position and build the Document. The texts are proven equal, in their order. Input: the demo corpus,
+repeated, in each format.
 """
 
 import argparse
@@ -25,7 +26,7 @@ WIKI = "https://en.wikipedia.org/wiki?curid="
 
 
 def bare_lines(path: Path) -> Iterator[str]:
-    """In blocks of a MiB, which is faster than line by line."""
+    """Yield texts in blocks of a MiB, which is faster than line by line."""
     import msgspec
 
     decoder = msgspec.json.Decoder()
@@ -100,7 +101,7 @@ PAIRS: dict[str, tuple[Flow, Flow]] = {
 
 
 def write_inputs(folder: Path, text_mb: int) -> int:
-    """The four files, with the same texts; their bytes of text."""
+    """Write the same texts to the four files; return their UTF-8 bytes."""
     import msgspec
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -126,7 +127,7 @@ def write_inputs(folder: Path, text_mb: int) -> int:
 
 
 def print_digest(texts: Iterator[str]) -> None:
-    """How many, and a checksum of all: the same work in every flow."""
+    """Print the number and a checksum of the texts; every flow does."""
     count = digest = 0
     for text in texts:
         count += 1

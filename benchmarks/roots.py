@@ -1,9 +1,10 @@
-"""Commands that look at a data root, in one of 10,000 artifacts: CPU and wall seconds, the smaller of several runs.
+"""Benchmark of commands that read a data root of 10,000 artifacts.
 
     python benchmarks/roots.py --artifacts 10000 --runs 3
 
-The root is the demo's healing set, a snapshot and its splits, beside toy artifacts that hold nothing but their
-manifests, each made from the one before. What is asked is asked of the real ones.
+Prints CPU and wall seconds, the minimum of several runs. The root contains the demo's healing set (a snapshot and its
+splits) and toy artifacts, which are nothing but manifests, each derived from the previous one. The commands concern the
+real artifacts.
 """
 
 import argparse
@@ -22,7 +23,7 @@ _COMMAND = [sys.executable, "-c", "from pipeline_assets.cli import main; main()"
 
 
 def write_toys(root: Path, artifacts: int) -> None:
-    """Sealed manifests in a hundred folders; nothing is synced."""
+    """Write sealed manifests to a hundred folders, without syncing."""
     from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
 
     inputs: list[dict[str, str]] = []
@@ -36,8 +37,8 @@ def write_toys(root: Path, artifacts: int) -> None:
         inputs = [{"name": "stage_a/toy", "digest": manifest.digest}]
 
 
-def typed(*words: object) -> tuple[float, float, str]:
-    """CPU seconds, wall seconds and output of a command."""
+def run_command(*words: object) -> tuple[float, float, str]:
+    """Run a command; return its CPU seconds, wall seconds and output."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     result = subprocess.run([*_COMMAND, *map(str, words)], env=environment, capture_output=True, text=True)
@@ -59,7 +60,7 @@ def main() -> None:
         demo = [*_COMMAND, "demo", "--data", str(root), "--only", "healing"]
         subprocess.run(demo, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=True, capture_output=True)
         train = root / "megatron" / "healing_text_v1" / "train"
-        traced = json.loads(typed("trace", train, "--token", 9, "--json")[2])
+        traced = json.loads(run_command("trace", train, "--token", 9, "--json")[2])
         commands: dict[str, tuple[object, ...]] = {
             "--help": ("--help",),
             "trace --token": ("trace", train, "--token", 9),
@@ -69,12 +70,12 @@ def main() -> None:
             "status": ("status", "--data", root),
         }
         write_toys(root, options.artifacts)
-        figures = {name: [typed(*words)[:2] for _ in range(options.runs)] for name, words in commands.items()}
-    least = {name: tuple(map(min, zip(*runs, strict=True))) for name, runs in figures.items()}
+        figures = {name: [run_command(*words)[:2] for _ in range(options.runs)] for name, words in commands.items()}
+    fastest = {name: tuple(map(min, zip(*runs, strict=True))) for name, runs in figures.items()}
     print(f"{options.artifacts:,} toy artifacts\n| command | CPU s | wall s |\n|---|---|---|")
-    for name, (cpu_s, wall_s) in least.items():
+    for name, (cpu_s, wall_s) in fastest.items():
         print(f"| {name} | {cpu_s:.2f} | {wall_s:.2f} |")
-    print(json.dumps({"artifacts": options.artifacts, "cpu_s_and_wall_s": least}))
+    print(json.dumps({"artifacts": options.artifacts, "cpu_s_and_wall_s": fastest}))
 
 
 if __name__ == "__main__":

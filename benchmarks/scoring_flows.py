@@ -1,9 +1,9 @@
-"""The flows that scoring.py measures: rows of a pool in, the NLL of each row's completion out.
+"""Flows that scoring.py measures: rows of a pool in, completion NLLs out.
 
-    python scoring_flows.py FLOW FOLDER WORKERS ROWS
+    python scoring_flows.py FLOW FOLDER WORKERS
 
-`corpusmill` scores a split as a build does, shards, receipts and the file of scores included. `plain` is what one would
-type with transformers: padded batches of rows in their order, all logits, cross-entropy of the shifted labels.
+`corpusmill` scores a split as a build does, including shards, receipts and the file of scores. `plain` is the obvious
+program with transformers: padded batches of rows in their order, all logits, cross-entropy of the shifted labels.
 """
 
 import json
@@ -27,7 +27,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.opening import open_staging_dir
 
-# (prompt, completion) tokens of 36 rows of Nemotron, three of each split.
+# (prompt, completion) tokens of 36 rows of Nemotron, three per split.
 REAL_LENGTHS = [
     (98, 1655),
     (82, 7392),
@@ -42,12 +42,12 @@ REAL_LENGTHS += [(97, 2980), (163, 3782), (98, 4914), (115, 4229), (114, 882), (
 REAL_LENGTHS += [(50, 179), (97, 448), (283, 1337), (283, 5778), (278, 671), (483, 1384), (1044, 4300), (1050, 8557)]
 REAL_LENGTHS += [(1855, 128), (2410, 1351), (1874, 54), (3265, 1951), (240, 372), (1623, 3608), (1173, 6498)]
 REAL_LENGTHS += [(270, 3778), (174, 759), (2132, 3869), (1699, 4376), (1494, 5634)]
-BATCH_ROWS = 4  # of the plain loop: 8 rows of logits, and what cross-entropy makes of them, pass 16 GB
-_CHARACTERS = 4.2  # of a token
+BATCH_ROWS = 4  # of the plain loop: with 8 rows, logits and cross-entropy exceed 16 GB
+_CHARACTERS = 4.2  # per token
 
 
 def write_rows(path: Path, rows: int, shrink: int) -> None:
-    """Rows of the real lengths, each `shrink` times as short, of passages of the demo corpus."""
+    """Write rows of the real lengths divided by `shrink`, from the demo corpus."""
     write_pages(path.parent / "source")
     corpus = "\n".join(pq.ParquetDataset(path.parent / "source" / "data").read(["text"])["text"].to_pylist())
     seeded = random.Random(7)
@@ -60,14 +60,14 @@ def write_rows(path: Path, rows: int, shrink: int) -> None:
     texts = []
     for _ in range(rows):
         prompt, completion = seeded.choice(REAL_LENGTHS)
-        asked = f"<|start|>user<|message|>{passage(prompt)}<|end|>"
-        texts.append(f"{asked}<|start|>assistant<|channel|>final<|message|>{passage(completion)}<|return|>")
+        question = f"<|start|>user<|message|>{passage(prompt)}<|end|>"
+        texts.append(f"{question}<|start|>assistant<|channel|>final<|message|>{passage(completion)}<|return|>")
     ids = [f"{number:07d}" for number in range(rows)]
     pq.write_table(pa.table({"id": ids, "text": texts, "loss_mode": ["assistant_all"] * rows}), path)
 
 
 def save_model(folder: Path, width: int, layers: int) -> None:
-    """A Llama of seeded weights over o200k Harmony."""
+    """Save a Llama of seeded weights over o200k Harmony."""
     import torch
     import transformers
 
@@ -79,13 +79,13 @@ def save_model(folder: Path, width: int, layers: int) -> None:
 
 
 def plain(pool: Path, model: Path, threads: int) -> list[float]:
-    """NLL sums, in the rows' order."""
+    """Return the NLL sums in the rows' order."""
     import torch
     import transformers
 
     torch.set_num_threads(max(threads, 1))
     network = transformers.AutoModelForCausalLM.from_pretrained(model).eval()
-    encoder, found = load_encoder(VOCABULARY_SHA256), list[float]()
+    encoder, scores = load_encoder(VOCABULARY_SHA256), list[float]()
     table = pq.read_table(pool).to_pylist()
     for first in range(0, len(table), BATCH_ROWS):
         rows = []
@@ -102,12 +102,12 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
         with torch.inference_mode():
             logits = network(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1].flatten(0, 1)
             nll = torch.nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="none")
-        found += nll.reshape(len(rows), -1).double().sum(1).tolist()
-    return found
+        scores += nll.reshape(len(rows), -1).double().sum(1).tolist()
+    return scores
 
 
 def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[float]:
-    """The same, sealed but for its manifest."""
+    """Return the NLL sums of a real build, without sealing it."""
     recipe = ScoringRecipe(tokenizer="o200k_harmony", shard_rows=shard_rows, rescored=0)
     out = pool.parent / "scores"
     shutil.rmtree(out, ignore_errors=True)
@@ -115,17 +115,17 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
         files, settings = {"pool": pool}, RunSettings(workers)
         with run_locally(Scorer("made", recipe, model), settings) as run_stage:
             score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)
-        found: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
+        scores: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()
-    return found
+    return scores
 
 
 def main() -> None:
     flow, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     pool, model = folder / "pool.parquet", folder / "model"
     shard_rows = max(pq.read_metadata(pool).num_rows // 16, 1)
-    found = plain(pool, model, workers) if flow == "plain" else corpusmill(pool, model, workers, shard_rows)
-    print(json.dumps(found))
+    scores = plain(pool, model, workers) if flow == "plain" else corpusmill(pool, model, workers, shard_rows)
+    print(json.dumps(scores))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Rows of a mixture in their seeded order, against NumPy's own copies of the same bytes; one process, all in memory.
+"""Benchmark of reading a shuffled mixture against NumPy copies of the same bytes.
 
     python benchmarks/shards.py --mb 512 --runs 5
 
-Two corpora of made uint16 rows of 2,048 tokens, in token shards of 64 MiB, are read to their end in batches of 32.
-Beside it: numpy.copy of every shard; numpy.copy of the rows as they lie, in pieces of a batch, which no shuffled order
-can have; and NumPy's fancy index, a batch of the same random rows at a time. Before speeds are compared, batches of
-the reader are held against single rows. Flows take turns; a ratio is the median over rounds.
+One process reads two corpora of synthetic uint16 rows of 2,048 tokens, in token shards of 64 MiB, in batches of 32, all
+in memory. The peers are numpy.copy of every shard; numpy.copy of rows in stored order, a batch at a time, which no
+shuffled order can match; and NumPy's fancy index, a batch of the same random rows at a time. Before speeds are
+compared, batches of the reader are compared with single rows. Flows take turns; a ratio is the median over rounds.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _PROVEN_BATCHES = 50
 
 
 def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
-    """The folder of token shards of random ids."""
+    """Seal token shards of random ids; return their folder."""
     dice = np.random.default_rng(seed)
 
     def make(building: StagingDir) -> BuildResult:
@@ -51,18 +51,18 @@ def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
 
 
 def prove(reader: MixtureReader) -> None:
-    """Raises AssertionError where a batch isn't the rows of its places."""
+    """Assert that batches contain the rows of their positions."""
     for number, batch in zip(range(_PROVEN_BATCHES), reader.batches(_BATCH), strict=False):
-        for place, row in enumerate(batch, number * _BATCH):
-            assert np.array_equal(row, reader[place].tokens)
+        for position, row in enumerate(batch, number * _BATCH):
+            assert np.array_equal(row, reader[position].tokens)
 
 
-def flows_of(reader: MixtureReader) -> dict[str, Callable[[], object]]:
+def make_flows(reader: MixtureReader) -> dict[str, Callable[[], object]]:
     files = [shards.mapped(number) for shards in reader.shards.values() for number in range(len(shards.files))]
     dice = np.random.default_rng(1)
     picks = [dice.permutation(len(file)) for file in files]
 
-    def drained() -> None:
+    def read_all() -> None:
         for _ in reader.batches(_BATCH):
             pass
 
@@ -81,7 +81,7 @@ def flows_of(reader: MixtureReader) -> dict[str, Callable[[], object]]:
                 file[rows[first : first + _BATCH]]
 
     return {
-        "MixtureReader.batches": drained,
+        "MixtureReader.batches": read_all,
         "numpy.copy of every shard": by_shard,
         "numpy.copy in order, a batch at a time": by_batch,
         "fancy index, a batch at a time": fancy,
@@ -89,7 +89,7 @@ def flows_of(reader: MixtureReader) -> dict[str, Callable[[], object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Rows of a mixture, against NumPy's own copies of the same bytes")
+    parser = argparse.ArgumentParser(description="Rows of a mixture, against NumPy copies of the same bytes")
     parser.add_argument("--mb", type=int, default=512, help="megabytes of tokens")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
@@ -101,7 +101,7 @@ def main() -> None:
         started = time.perf_counter()
         len(MixtureReader(folders, None, seed=1))
         order_s = time.perf_counter() - started
-        flows, rounds = flows_of(reader), []
+        flows, rounds = make_flows(reader), []
         for flow in flows.values():
             flow()
         for _ in range(options.runs):
@@ -112,14 +112,14 @@ def main() -> None:
                 seconds[name] = time.perf_counter() - started
             rounds.append(seconds)
     own = "MixtureReader.batches"
-    ratios = {name: statistics.median(one[name] / one[own] for one in rounds) for name in flows}
+    ratios = {name: statistics.median(seconds[name] / seconds[own] for seconds in rounds) for name in flows}
     print(f"{machine_line()}; {options.runs} rounds; {len(reader):,} rows, ordered in {order_s:.2f} s\n")
     print("| flow | GB/s | the reader's speed to it |\n|---|---|---|")
     for name in flows:
-        speed = options.mb / 1000 / statistics.median(one[name] for one in rounds)
+        speed = options.mb / 1000 / statistics.median(seconds[name] for seconds in rounds)
         print(f"| {name} | {speed:.1f} | {ratios[name]:.2f} |")
-    told = {name: round(ratio, 3) for name, ratio in ratios.items()}
-    print(json.dumps({"benchmark": "shards", "mb": options.mb, "speed_to": told}))
+    rounded = {name: round(ratio, 3) for name, ratio in ratios.items()}
+    print(json.dumps({"benchmark": "shards", "mb": options.mb, "speed_to": rounded}))
 
 
 if __name__ == "__main__":

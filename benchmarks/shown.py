@@ -1,9 +1,9 @@
-"""What it costs that the Dagster UI shows a build: CPU seconds an artifact, beside what building it takes.
+"""Benchmark of showing a build in the Dagster UI: CPU seconds per artifact.
 
     python benchmarks/shown.py --sources 18
 
-A recipe of small folders, all steps of each. `run` builds and writes nothing to Dagster; the sensor reports; the job
-builds and reports in one Dagster run; a look that finds no news is what the daemon does all day.
+The recipe has small folders, with all stages of each. `run` builds and writes nothing to Dagster; the sensor reports
+sealed artifacts; the job builds and reports in one Dagster run; a scan without news is the daemon's usual work.
 """
 
 import argparse
@@ -15,22 +15,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from measure import PROJECT, machine_line
-from roots import typed
+from roots import run_command
 
 sys.path.insert(0, str(PROJECT))
 
 
 def write_recipe(root: Path, sources: int) -> None:
-    """Folders of two notes each, and a recipe that normalises, filters and reports on them."""
-    written = []
+    """Write folders of two notes each, and a recipe that reads them.
+
+    It normalises, filters and reports.
+    """
+    sections = []
     for number in range(sources):
         folder = root / "notes" / f"{number:04d}"
         folder.mkdir(parents=True)
         for note in range(2):
             (folder / f"{note}.txt").write_text(f"Note {note} of folder {number}, which is about nothing much.\n")
-        written.append({"kind": "local", "source": f"n{number:04d}", "path": str(folder), "files": ["*.txt"]})
+        sections.append({"kind": "local", "source": f"n{number:04d}", "path": str(folder), "files": ["*.txt"]})
     (root / "recipes").mkdir()
-    recipe = {"name": "many", "system": "stage_a", "sources": written}
+    recipe = {"name": "many", "system": "stage_a", "sources": sections}
     (root / "recipes" / "many.yaml").write_text(json.dumps(recipe))
 
 
@@ -47,8 +50,8 @@ def main() -> None:
     import dagster as dg
 
     from pipeline_assets.definitions import build_definitions
-    from pipeline_assets.events import build_sensor, report_sealed
     from pipeline_assets.instance import open_instance
+    from pipeline_assets.sealed_sensor import build_sensor, report_sealed
     from pipeline_assets.systems.registry import SYSTEMS
     from resources.store import Hub, Store, Tokenizer
 
@@ -59,11 +62,11 @@ def main() -> None:
             write_recipe(root, options.sources)
         root = Path(first)
         artifacts = len(SYSTEMS.read_recipe(root / "recipes" / "many.yaml").targets())
-        figures["run"] = typed("run", "many", "--data", root, "--workers", 0)[0]
-        figures["run, all current"] = typed("run", "many", "--data", root)[0]
+        figures["run"] = run_command("run", "many", "--data", root, "--workers", 0)[0]
+        figures["run, all up to date"] = run_command("run", "many", "--data", root)[0]
         report = root / "stage_a" / "many" / "report" / "many"
-        figures["rebuild"] = typed("rebuild", report, "--upstream", "--workers", 0)[0]
-        build_definitions(root).resolve_asset_graph()  # what is loaded once is no part of it
+        figures["rebuild"] = run_command("rebuild", report, "--upstream", "--workers", 0)[0]
+        build_definitions(root).resolve_asset_graph()  # warm-up: excludes one-time loading
         figures["definitions"] = cpu_s(lambda: build_definitions(root).resolve_asset_graph())
         recipes, _ = SYSTEMS.load_recipes(root)
         with open_instance(root) as instance:
@@ -73,18 +76,20 @@ def main() -> None:
                 with dg.build_sensor_context(instance=instance, cursor=cursors[-1]) as context:
                     cursors.append(sensor.evaluate_tick(context).cursor)
 
-            report_sealed(recipes[:0], root, instance)  # what is loaded once is no part of it
+            report_sealed(recipes[:0], root, instance)  # warm-up: excludes one-time loading
             figures["first report"] = cpu_s(lambda: report_sealed(recipes, root, instance))
             tick(build_sensor(recipes, root))
             sensor = build_sensor(recipes, root)
-            figures["look without news"] = cpu_s(lambda: tick(sensor))
-            observer = next(one for one in build_definitions(root).sensors or [] if one.name == "external_sources")
+            figures["scan without news"] = cpu_s(lambda: tick(sensor))
+            observer = next(
+                sensor for sensor in build_definitions(root).sensors or [] if sensor.name == "external_sources"
+            )
 
-            def look() -> None:
+            def scan_sources() -> None:
                 with dg.build_sensor_context(instance=instance, resources={"hub": Hub()}) as context:
                     observer.evaluate_tick(context)
 
-            figures["look at sources"] = cpu_s(look)
+            figures["scan of sources"] = cpu_s(scan_sources)
         with open_instance(Path(second)) as instance:
             job = build_definitions(Path(second)).resolve_job_def("many")
             resources = {"store": Store(workers=0), "hub": Hub(), "tokenizer": Tokenizer()}
@@ -92,7 +97,7 @@ def main() -> None:
             figures["job"] = cpu_s(
                 lambda: job.execute_in_process(instance=instance, resources=resources, run_config=quiet)
             )
-    print(f"{options.sources:,} sources, {artifacts:,} artifacts\n\n| | CPU s | CPU s an artifact |\n|---|---|---|")
+    print(f"{options.sources:,} sources, {artifacts:,} artifacts\n\n| | CPU s | CPU s per artifact |\n|---|---|---|")
     for name, seconds in figures.items():
         print(f"| {name} | {seconds:.2f} | {seconds / artifacts:.3f} |")
     print(json.dumps({"benchmark": "shown", "artifacts": artifacts, "cpu_s": figures}))

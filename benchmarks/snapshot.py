@@ -1,14 +1,13 @@
-"""Parquet → Document shards, and reading them back: CPU seconds against bare loops of the same libraries.
+"""Benchmark of a snapshot and of reading it back against bare library loops.
 
     python benchmarks/snapshot.py --mb 200 --runs 3
 
 The ceilings: pyarrow → orjson → zstandard for writing, zstandard → msgspec for reading. The snapshot also filters,
-checks text, finds repeated ids, hashes, keeps rejects and makes every file durable; its bytes are in the cache already.
+checks text, finds repeated ids, hashes, stores rejects and makes every file durable; its input is already in the cache.
 """
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -29,20 +28,19 @@ RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.
 
 
 def write_hub(folder: Path, text_mb: int) -> None:
-    """The demo corpus under new ids as a hub's Parquet files; fetched into the cache, and the recipe that reads it."""
+    """Fetch the demo corpus from a hub into the cache, and write a recipe for it.
+
+    The hub has it repeated under new ids, as Parquet files.
+    """
     source = folder / "source"
     text_bytes = write_pages(source)
-    table_of_all = pq.ParquetDataset(source / "data").read()
-    once = {
-        row["id"]: row for row in table_of_all.to_pylist() if row["text"]
-    }  # without the repeats that the demo plants
+    pages = pq.ParquetDataset(source / "data").read()
+    unique = {row["id"]: row for row in pages.to_pylist() if row["text"]}  # without the demo's planted repeats
     for copy in range(text_mb * 1_000_000 // text_bytes + 1):
-        rows = [row | {"id": f"{row['id']}-{copy}"} for row in once.values()]
+        rows = [row | {"id": f"{row['id']}-{copy}"} for row in unique.values()]
         path = folder / "hub" / "datasets" / EDU_DATASET / "data" / f"CC-MAIN-{copy:04d}" / "train.parquet"
         path.parent.mkdir(parents=True)
-        pq.write_table(
-            table_of_all.from_pylist(rows, table_of_all.schema), path, compression="zstd", row_group_size=1000
-        )
+        pq.write_table(pages.from_pylist(rows, pages.schema), path, compression="zstd", row_group_size=1000)
     with LoopbackHub(folder / "hub") as hub:
         changes = {"revision": hub.commits()[EDU_DATASET], "amount": {"text_bytes": 10**12}}
         recipe = SnapshotRecipe.model_validate(SYSTEMS.read_recipe(RECIPE).snapshot.model_dump() | changes)
@@ -72,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

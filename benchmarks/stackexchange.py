@@ -1,13 +1,13 @@
-"""Posts.xml → Documents, both passes in one process: CPU seconds against lxml that only reads each row's attributes.
+"""Benchmark of reading a Stack Exchange site against lxml.
 
     python benchmarks/stackexchange.py --mb 130 --runs 5
 
-The ceiling is a bare `lxml.etree.iterparse` that makes a dictionary of each row and forgets it: nothing is joined or
-rendered. The reader also sorts the rows by question on disk (compressed, with checksums, synced), renders the HTML of
-every body, joins the threads, and builds Documents. Start is imports, on a site of one post. Documents are proven equal
-to those of the tests' reference reader on the site itself; then its rows, again and again under new ids, are the input,
-of which each copy has to give the same texts. Site: --site, else a made one. Flows run
-in turn; ratios are medians of those of a round.
+Both passes from Posts.xml to Documents run in one process. The ceiling is a bare `lxml.etree.iterparse` that makes a
+dictionary of each row and drops it: nothing is joined or rendered. The reader also sorts the rows by question on disk
+(compressed, with checksums, synced), renders the HTML of every body, joins the threads, and builds Documents. The start
+is imports, measured on a site of one post. Documents are proven equal to those of the tests' reference reader on the
+site itself; then its rows, repeated under new ids, are the input, and each copy must give the same texts. The site is
+--site, or a synthetic one. Flows take turns; ratios are medians of the ratios within a round.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from pipeline_assets.corpus.document import Document
 TESTS = PROJECT / "tests" / "corpus" / "readers" / "stackexchange"
 HEAD, END = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\n<posts>\n', b"</posts>"
 BUCKET_BYTES = 1 << 24
-MADE_THREADS = 400
+SYNTHETIC_THREADS = 400
 _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 
 
@@ -50,21 +50,24 @@ def documents(posts: Path, folder: Path) -> Iterator[Document]:
 
 
 def read(posts: Path) -> tuple[int, int]:
-    """Documents, and the characters of their texts."""
+    """Read a site; return the number of Documents and of their characters."""
     with tempfile.TemporaryDirectory(dir=posts.parent) as folder:
         lengths = [len(document.text) for document in documents(posts, Path(folder))]
     return len(lengths), sum(lengths)
 
 
 def read_and_sum(posts: Path) -> tuple[int, int]:
-    """Documents, and the sum of their texts' checksums: what proves the input read, and is not measured."""
+    """Read a site; return the number of Documents and the sum of text checksums.
+
+    This proves that the input was read, and is not measured.
+    """
     with tempfile.TemporaryDirectory(dir=posts.parent) as folder:
         sums = [zlib.crc32(document.text.encode()) for document in documents(posts, Path(folder))]
     return len(sums), sum(sums)
 
 
 def read_attributes(posts: Path) -> tuple[int, int]:
-    """Rows, and their attributes."""
+    """Read a site with lxml; return the number of rows and of attributes."""
     from lxml import etree
 
     rows = attributes = 0
@@ -78,10 +81,13 @@ def read_attributes(posts: Path) -> tuple[int, int]:
 
 
 def prove_equal(posts: Path) -> tuple[int, int]:
-    """What `read_and_sum` has to find: the reader's Documents are those of the reference.
+    """Compare the reader's Documents with those of the reference reader.
+
+    Returns:
+        The expected result of `read_and_sum`.
 
     Raises:
-        SystemExit: one is not.
+        SystemExit: A Document differs.
     """
     sys.path.insert(0, str(TESTS))
     from reference_reader import read_site
@@ -90,20 +96,20 @@ def prove_equal(posts: Path) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         for document, thread in zip(documents(posts, Path(folder)), threads, strict=True):
             if document.text != thread.text or document.meta.source_row != int(thread.question["row"]):
-                sys.exit(f"{document.doc_id}: another document than the reference's")
+                sys.exit(f"{document.doc_id}: Document differs from the reference")
     return len(threads), sum(zlib.crc32(thread.text.encode()) for thread in threads)
 
 
-def write_made_site(posts: Path) -> None:
-    """Threads of two answers with words, code and lists."""
+def write_synthetic_site(posts: Path) -> None:
+    """Write threads of two answers with words, code and lists."""
     draw = random.Random(1)
     words = ["soil", "water", "when", "should", "<b>", "a & b", "roots", "in", "the", "größe", "light"]
     with open(posts, "wb") as file:
         file.write(HEAD)
-        for post_id in range(1, 3 * MADE_THREADS + 1):
-            told = " ".join(draw.choices(words, k=120))
+        for post_id in range(1, 3 * SYNTHETIC_THREADS + 1):
+            prose = " ".join(draw.choices(words, k=120))
             code = f"<pre><code>plant({post_id})\n</code></pre>"
-            body = f"<p>{escape(told)}</p>\n\n<ul><li>{escape(told[:40])}</li></ul>\n{code}"
+            body = f"<p>{escape(prose)}</p>\n\n<ul><li>{escape(prose[:40])}</li></ul>\n{code}"
             parent_id = (post_id - 1) // 3 * 3 + 1
             kind = 'PostTypeId="1" Title="Why?"' if post_id == parent_id else f'PostTypeId="2" ParentId="{parent_id}"'
             value = escape(body).replace("\n", "&#xA;")
@@ -113,7 +119,11 @@ def write_made_site(posts: Path) -> None:
 
 
 def write_copies(site: Path, posts: Path, mb: int) -> int:
-    """The rows of a site again and again, under new ids, until the file has so many MB; how many times."""
+    """Repeat a site's rows under new ids until the file has so many megabytes.
+
+    Returns:
+        The number of copies.
+    """
     rows = [line for line in site.read_bytes().splitlines(keepends=True) if line.lstrip().startswith(b"<row")]
     step = 10 ** len(str(max(int(number) for line in rows for _, number in _ID.findall(line))))
     copies = 0
@@ -122,7 +132,7 @@ def write_copies(site: Path, posts: Path, mb: int) -> int:
         while file.tell() < mb * 1_000_000:
             first = copies * step
             for line in rows:
-                file.write(_ID.sub(lambda found: b' %s="%d"' % (found[1], int(found[2]) + first), line))  # noqa: B023
+                file.write(_ID.sub(lambda match: b' %s="%d"' % (match[1], int(match[2]) + first), line))  # noqa: B023
             copies += 1
         file.write(END)
     return copies
@@ -132,9 +142,9 @@ FLOWS = {"lxml": read_attributes, "corpusmill": read}
 
 
 def in_turn(posts: Path, runs: int) -> dict[str, list[Measured]]:
-    """Runs of each flow, one after the other: what else the machine does then slows both."""
+    """Measure the flows in turn, so that a busy machine slows down both."""
     rounds = [{name: measure(Path(__file__), [name, str(posts)], 1) for name in FLOWS} for _ in range(runs)]
-    return {name: [each[name] for each in rounds] for name in FLOWS}
+    return {name: [results[name] for results in rounds] for name in FLOWS}
 
 
 def main() -> None:
@@ -146,16 +156,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         site, posts, small_posts = (Path(temporary, name) for name in ("Site.xml", "Posts.xml", "Small.xml"))
         source = options.site
-        shutil.copyfile(source, site) if source else write_made_site(site)
+        shutil.copyfile(source, site) if source else write_synthetic_site(site)
         small = b'<row Id="1" PostTypeId="1" CreationDate="2014-01-21T20:26:05" Score="1" Title="a" Body="b" />\n'
         small_posts.write_bytes(HEAD + small + END)
         threads, checksums = prove_equal(site)
         copies = write_copies(site, posts, options.mb)
         mb = posts.stat().st_size / 1e6
         if read_and_sum(posts) != (copies * threads, copies * checksums):
-            sys.exit(f"the texts of {copies} copies are not {copies} times those of the site")
+            sys.exit(f"texts of {copies} copies must equal {copies} times those of the site")
         starts, figures = in_turn(small_posts, options.runs), in_turn(posts, options.runs)
-    name = source.parent.name if source else "a made site"
+    name = source.parent.name if source else "a synthetic site"
     print(f"{machine_line()}; median of {options.runs}; {mb:.0f} MB, {copies} times {name}\n")
     print("| flow | CPU s | start, CPU s | MB per CPU s beyond it | wall s | peak MiB |\n" + "|---" * 6 + "|")
     for name, runs in figures.items():

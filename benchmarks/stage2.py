@@ -1,11 +1,11 @@
-"""Filtering, deduplicating, encoding and sharding a corpus, against the bare libraries that this can't do without.
+"""Benchmark of a stage 2 mixture against the bare libraries that it needs.
 
     python benchmarks/stage2.py [--shards FOLDER] [--runs 3]
 
-FOLDER holds `.jsonl.zst` of Documents, else installed programs and documentation are taken. They are cut into pieces
-as long as web pages, 3,000 characters or a paragraph more. The mixture drops
-repeated windows, texts under 200 and over 8,000 characters and other languages than English, then exact and near
-duplicates; it has one source. The bare flow reads, identifies languages, encodes and writes, and finds no duplicates.
+FOLDER contains `.jsonl.zst` of Documents; by default, installed programs and documentation are the input. They are cut
+into pieces as long as web pages, 3,000 characters or a paragraph more. The mixture has one source. It drops repeated
+windows, texts below 200 and over 8,000 characters and languages other than English, then exact and near duplicates, and
+encodes and shards the rest. The bare flow reads, identifies languages, encodes and writes, and finds no duplicates.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _MINHASH = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "se
 
 
 def cut(shards: Path, to: Path) -> None:
-    """The texts in pieces, a file a shard, each with an id of its own."""
+    """Cut the texts into pieces with ids of their own, one file per shard."""
     to.mkdir(parents=True)
     for shard in sorted(shards.glob("*.jsonl.zst")):
         with open(to / f"{shard.name.partition('.')[0]}.jsonl", "wb") as file:
@@ -55,10 +55,9 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def prepare(root: Path, shards: Path, languages: bool = True) -> int:
-    """The corpus as it is taken from its source, and a model of it; how many bytes of text there are.
+    """Build the raw corpus and a tokenizer; return the bytes of text.
 
-    Args:
-        languages: whether others than English go.
+    With `languages`, the recipe drops texts in languages other than English.
     """
     cut(shards, root / "pieces")
     section = {
@@ -98,23 +97,23 @@ def prepare(root: Path, shards: Path, languages: bool = True) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
-    parser.add_argument("--mb", type=int, default=60, help="megabytes of text where no shards are given")
+    parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
+    parser.add_argument("--mb", type=int, default=60, help="megabytes of text where no shards are options")
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     script = Path(__file__).with_name("stage2_flows.py")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        if given.shards is None:
+        if options.shards is None:
             (root / "made").mkdir()
-            write_shards(root / "made", given.mb)
-        size = prepare(root, given.shards or root / "made")
-        own, plain = (measure(script, [flow, str(root)], given.runs) for flow in ("mixture", "bare"))
+            write_shards(root / "made", options.mb)
+        size = prepare(root, options.shards or root / "made")
+        own, bare = (measure(script, [flow, str(root)], options.runs) for flow in ("mixture", "bare"))
     print(f"{size / 1e6:.0f} MB of text, {machine_line()}")
-    for name, one in (("mixture", own), ("bare libraries", plain)):
-        figures = f"{one.cpu_s:7.1f} CPU s  {one.wall_s:7.1f} s  {one.peak_mb:6.0f} MiB"
-        print(f"{name:15} {one.printed:>8} documents  {figures}")
-    print(f"CPU {own.cpu_s / plain.cpu_s:.2f} times that of the bare libraries")
+    for name, result in (("mixture", own), ("bare libraries", bare)):
+        figures = f"{result.cpu_s:7.1f} CPU s  {result.wall_s:7.1f} s  {result.peak_mb:6.0f} MiB"
+        print(f"{name:15} {result.printed:>8} documents  {figures}")
+    print(f"CPU {own.cpu_s / bare.cpu_s:.2f} times the bare libraries'")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The flows that stage2.py compares, each in one process.
+"""Flows that stage2.py compares, each in one process.
 
     python stage2_flows.py mixture ROOT     the system's filtered, deduplicated and token_shards
     python stage2_flows.py bare ROOT        read, identify languages, encode, write, with the bare libraries
 
-Each prints how many documents it kept.
+Each prints the number of kept documents.
 """
 
 import io
@@ -14,7 +14,7 @@ from pathlib import Path
 
 MIXTURE, MODEL = "bench", "model.model"
 KINDS = ("stage2/filtered", "stage2/deduplicated", "stage2/token_shards")
-LEAST, MOST, THRESHOLD = 200, 8000, 0.96
+MIN_CHARACTERS, MAX_CHARACTERS, MIN_PROBABILITY = 200, 8000, 0.96
 
 
 def mixture(root: Path) -> None:
@@ -35,7 +35,10 @@ def mixture(root: Path) -> None:
 
 
 def bare(root: Path) -> None:
-    """What can't be spared: every text is read, and its language told; what stays is encoded, and both are written."""
+    """Do the unavoidable work with bare libraries.
+
+    Every text is read and its language identified; kept texts are encoded, and lines and ids are written.
+    """
     import numpy as np
     import sentencepiece
     import zstandard
@@ -56,9 +59,9 @@ def bare(root: Path) -> None:
                     zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
                 ):
                     text = json.loads(line)["text"]
-                    if LEAST <= len(text) <= MOST:
+                    if MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS:
                         code, score = identifier.classify(text)
-                        if code == "en" and score >= THRESHOLD:
+                        if code == "en" and score >= MIN_PROBABILITY:
                             kept += 1
                             writer.write(line)
                             runs.append(np.array([*pieces.encode(text), pieces.eos_id()], np.uint16))

@@ -1,11 +1,11 @@
-"""Benchmark of one whole stage A run: a folder of JSON lines in, packed rows and a report out, in one process.
+"""Benchmark of a whole stage A run: JSON lines in, packed rows and a report out.
 
     python benchmarks/stage_a.py --mb 130 --runs 3
 
-Input: Python sources and their documentation as they are installed here, cut into pages of about 3,000 characters, no
-page twice. The recipe filters, removes near duplicates, decontaminates against 2,000 items, packs rows of 2,048 tokens
-and reports. The ceiling reads the same lines, encodes every page and writes ids and compressed lines; it filters,
-compares, hashes and syncs nothing. The second recipe also has a language filter.
+It runs in one process. Input: Python sources and their documentation as installed here, cut into pages of about 3,000
+characters, none repeated. The recipe filters, removes near duplicates, decontaminates against 2,000 items, packs rows
+of 2,048 tokens and reports. The ceiling reads the same lines, encodes every page and writes ids and compressed lines;
+it filters, compares, hashes and syncs nothing. The second recipe also has a language filter.
 """
 
 import argparse
@@ -25,7 +25,11 @@ FLOWS = ("bare", "run", "run with languages")
 
 
 def prepare(root: Path, text_mb: int) -> tuple[int, int]:
-    """Write the source, the evaluation set and both recipes; return the pages and the UTF-8 bytes of their texts."""
+    """Write the source, the evaluation set and both recipes.
+
+    Returns:
+        The number of pages, and of UTF-8 bytes in their texts.
+    """
     (root / "source").mkdir()
     (root / "quiz").mkdir()
     count = size = 0
@@ -78,16 +82,16 @@ def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, objec
 
 
 def run(root: Path, name: str) -> None:
-    """Build every artifact of a recipe; write the CPU seconds of each step to FOLDER/NAME.json."""
+    """Build every artifact of a recipe; write each stage's CPU seconds to NAME.json."""
     from pipeline_assets.build.run import Run
     from pipeline_assets.build.run_targets import run_targets
     from pipeline_assets.spine import durable
     from pipeline_assets.systems.stage_a import StageARecipe
 
-    asked = StageARecipe.read(root / "recipes" / f"{name}.yaml")
+    stage_a = StageARecipe.read(root / "recipes" / f"{name}.yaml")
     durable.remove(root / "stage_a" / name)
     before, seconds = cpu_s(), {}
-    for outcome in run_targets(asked.targets(), Run.from_settings(root, os.environ, workers=0)):
+    for outcome in run_targets(stage_a.targets(), Run.from_settings(root, os.environ, workers=0)):
         seconds[outcome.target.kind.name.removeprefix("stage_a/")] = cpu_s() - before
         before = cpu_s()
         if outcome.manifest:
@@ -123,19 +127,19 @@ def bare(root: Path) -> None:
 
 def cpu_s() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
-        count, size = prepare(root, given.mb)
-        print(f"{machine_line()}; {count:,} pages, {size / 1e6:.0f} MB of text, median of {given.runs}\n")
-        measured = {name: measure(Path(__file__), [name, str(root)], given.runs) for name in FLOWS}
+        count, size = prepare(root, options.mb)
+        print(f"{machine_line()}; {count:,} pages, {size / 1e6:.0f} MB of text, median of {options.runs}\n")
+        measured = {name: measure(Path(__file__), [name, str(root)], options.runs) for name in FLOWS}
         steps = json.loads((root / "run.json").read_text())
         print(table(measured, "bare", size / 1e6))
         print("\n| step of the run | CPU s | share |\n|---|---|---|")
@@ -146,7 +150,7 @@ def main() -> None:
             folder = next((root / "stage_a" / "run" / step).glob("*/manifest.json"))
             kept[step] = json.loads(folder.read_text())["identity"]["counts"]["documents"]
         print(f"\ndocuments: {count} read, {kept}")
-    result = {name: round(one.cpu_s / measured["bare"].cpu_s, 2) for name, one in measured.items()}
+    result = {name: round(flow.cpu_s / measured["bare"].cpu_s, 2) for name, flow in measured.items()}
     print(json.dumps({"benchmark": "stage_a", "mb": round(size / 1e6), "cpu_to_ceiling": result}))
 
 

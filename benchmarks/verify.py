@@ -1,10 +1,10 @@
-"""Verifying an artifact: seconds against openssl and sha256sum on the same files, which hash and do nothing else.
+"""Benchmark of verifying an artifact against openssl and sha256sum.
 
     python benchmarks/verify.py --mb 2000 --runs 3
 
-The files lie in the page cache, so that sha256 is what is measured and no disk. The ceiling is openssl, two processes
-with half of the files each: the library is the one that hashlib has, and uses the processor's SHA instructions, which
-coreutils' sha256sum may not. The hashes that each flow found are proven equal.
+Both only hash the same files. The files are in the page cache, so that sha256 is measured and not the disk. The ceiling
+is openssl, two processes with half of the files each: hashlib uses the same library with the processor's SHA
+instructions, which coreutils' sha256sum may not use. The hashes of all flows are proven equal.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _FILES = 16
 
 
 def seal_files(folder: Path, mb: int) -> None:
-    """An artifact of equal files of random bytes."""
+    """Seal an artifact of equal files of random bytes."""
     from pipeline_assets.spine.durable import DurableFile
     from pipeline_assets.spine.manifest import Identity, StageVersion
     from pipeline_assets.spine.opening import open_staging_dir
@@ -44,7 +44,7 @@ def seal_files(folder: Path, mb: int) -> None:
 
 
 def by_programs(command: list[str], folder: Path) -> None:
-    """Two processes of a program that prints a line with the hash of each file."""
+    """Hash the files in two processes of a program that prints a hash per file."""
     paths = sorted(folder.glob("*.bin"))
     halves = [paths[: _FILES // 2], paths[_FILES // 2 :]]
     running = [subprocess.Popen([*command, *map(str, half)], stdout=subprocess.PIPE, text=True) for half in halves]
@@ -57,10 +57,10 @@ def by_verify(folder: Path, threads: int) -> None:
     from pipeline_assets.trust.result import Scope
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
-    found = scan_chain(folder, Scope(threads=threads), SYSTEMS.label_names)
-    read_and_check(found)
-    assert found.verdict == "intact"
-    print_hashes([str(result.actual) for result in found.results])
+    verification = scan_chain(folder, Scope(threads=threads), SYSTEMS.label_names)
+    read_and_check(verification)
+    assert verification.verdict == "intact"
+    print_hashes([task.expected for task in verification.tasks])  # an intact file has the expected hash
 
 
 def print_hashes(hashes: list[str]) -> None:
@@ -78,8 +78,8 @@ def run_flow(name: str, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Verifying an artifact, against programs that only hash")
-    parser.add_argument("--mb", type=int, default=2000, help="megabytes in all")
+    parser = argparse.ArgumentParser(description="Verification of an artifact, against programs that only hash")
+    parser.add_argument("--mb", type=int, default=2000, help="total megabytes")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     names = [name for name in FLOWS if name.startswith("verify") or shutil.which(name)]
