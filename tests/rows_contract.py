@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_row import AnyRow
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import follow_source, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.systems.registry import SYSTEMS
 
 _MOST_ROWS = 8

@@ -99,7 +99,7 @@ def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_roo
 
     results = [(process.communicate()[1], process.returncode) for process in processes]
     assert sorted(status for _, status in results) == [0, 2, 2]
-    assert all("it is there already" in stderr for stderr, status in results if status)
+    assert all("folder already exists" in stderr for stderr, status in results if status)
     assert os.listdir(tmp_path) == ["copy"]
 
 

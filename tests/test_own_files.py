@@ -15,7 +15,7 @@ import yaml
 from answers import Corpusmill, refused
 
 from corpusmill import open_folder
-from pipeline_assets.build.rows.store import DOCUMENT_SCHEMA
+from pipeline_assets.build.rows.table_shard import DOCUMENT_SCHEMA
 from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.systems.registry import SYSTEMS
@@ -244,9 +244,9 @@ def test_an_export_is_the_same_bytes_each_time_and_replaces_nothing(
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
 
     assert one == two
-    assert "it is there already" in refused(corpusmill("export", folder, "--out", tmp_path / "one"))
+    assert "folder already exists" in refused(corpusmill("export", folder, "--out", tmp_path / "one"))
     tokens = built / "stage_a" / "mine" / "packed" / "mine"
-    assert "whose rows are no text" in refused(corpusmill("export", tokens, "--out", tmp_path / "three"))
+    assert "expected rows of text, got" in refused(corpusmill("export", tokens, "--out", tmp_path / "three"))
 
 
 def test_a_notebook_reads_rows_and_follows_them_to_their_files(built: Path) -> None:

@@ -126,11 +126,14 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         ),
         (
             ["--source", f"a.jsonl:{'9' * 5000}"],
-            f"a.jsonl:{'9' * 5000}: this is no row of a source; write owner/name@commit:path#row, the commit with 40 "
-            "hex digits, or of a file here path#row or path:line",
+            f"a.jsonl:{'9' * 5000}: not a row of a source; write owner/name@commit:path#row, the commit with 40 "
+            "hex digits, for a local file path#row or path:line",
         ),
-        ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
-        ([dataset, "--row", 0], f"{dataset}: this is a dataset of splits; give one of {train}, {dataset}/valid"),
+        ([train, "--token", tokens], f"{train}: token {tokens:,} not found; give 0 to {tokens - 1:,}"),
+        (
+            [dataset, "--row", 0],
+            f"{dataset}: expected one split, got a dataset of splits; give one of {train}, {dataset}/valid",
+        ),
     ]
 
     for words, line in cases:

@@ -112,7 +112,9 @@ def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_ro
 
     assert path.is_relative_to(notes_root)
     assert "of the file that was read; it has changed since" in row.stdout
-    assert line.returncode == 1 and "it has changed since it was read: its lines are others now" in only_line(line)
+    assert line.returncode == 1 and "file changed after it was read; its line numbers are no longer valid" in only_line(
+        line
+    )
 
 
 def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill, stage_a_root: Path) -> None:
@@ -145,8 +147,8 @@ def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage
         f"{hub}/0.parquet#9": "dropped: by `score >= 3`",
         f"{hub}/1.parquet#60": "not read: rows read of the file: 0 to 59",
         f"{wiki}#{title_only}": "rejected: title_only (Page 4)",
-        f"{wiki}#{title_only + 1}": "no row: none begins there; "
-        "a row is named by its `source_row`: in files of lines the bytes before it",
+        f"{wiki}#{title_only + 1}": "no row: no row begins there; "
+        "`source_row` names a row, in files of lines by the bytes before it",
         f"{posts}#0": "dropped: by `low_question_score`",
         f"{posts}#72": "rejected: no_question (question 73 is not in the file, or rejected)",
         f"{posts}#74": "no row: the file has rows 0 to 73",
@@ -167,8 +169,7 @@ def test_a_document_that_a_filter_dropped_is_told_why(corpusmill: Corpusmill, st
 
     assert back.stdout.splitlines()[-1] == f"filtered  {filtered}: dropped: refused_licence proprietary"
     assert refused(gone, 2) == (
-        f"{filtered}: document 'note-4' was dropped here: refused_licence proprietary; "
-        "trace it in the corpus that was filtered"
+        f"{filtered}: document 'note-4' was dropped here: refused_licence proprietary; trace it in the upstream corpus"
     )
 
 
@@ -186,24 +187,27 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
     sources, commit = stage_a_root / "sources", commit_of(stage_a_root)
     documents = len(documents_of(corpus))
     cases: list[tuple[list[object], str]] = [
-        ([corpus, "--token", 0], f"{corpus}: it has documents, no tokens; give --row"),
-        ([corpus, "--row", documents], f"{corpus}: there is no row {documents}; give 0 to {documents - 1}"),
+        ([corpus, "--token", 0], f"{corpus}: artifact contains documents, not tokens; give --row"),
+        ([corpus, "--row", documents], f"{corpus}: row {documents} not found; give 0 to {documents - 1}"),
         (
             [raw, "--row", 0],
-            f"{raw}: this is stage_a/raw, which has no rows; "
+            f"{raw}: stage_a/raw has no rows; "
             "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train",
         ),
     ]
 
     nowhere = corpusmill("trace", "--source", "/nowhere/x.jsonl#3", "--data", stage_a_root)
     assert refused(nowhere, 1) == (
-        f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; those there are of {sources}/notes, "
+        f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; known sources: {sources}/notes, "
         f"{sources}/sites/beer.stackexchange.com, {sources}/sites/coffee.stackexchange.com, "
         f"{sources}/wikipedia, maker/pages@{commit}"
     )
     for words, line in cases:
         assert refused(corpusmill("trace", *words)) == line
-    assert refused(corpusmill("peek", corpus, "--token", 0), 2) == f"{corpus}: it has documents, no tokens; give --row"
+    assert (
+        refused(corpusmill("peek", corpus, "--token", 0), 2)
+        == f"{corpus}: artifact contains documents, not tokens; give --row"
+    )
 
 
 def test_a_source_of_which_nothing_was_made_and_one_that_is_gone(corpusmill: Corpusmill, notes_root: Path) -> None:
@@ -217,7 +221,8 @@ def test_a_source_of_which_nothing_was_made_and_one_that_is_gone(corpusmill: Cor
     gone = corpusmill("trace", filtered, "--row", 0)
 
     assert refused(unmade, 1) == (
-        f"{path}: {raw} lists this file, and no documents were made from it yet; build its recipe with `corpusmill run`"
+        f"{path}: {raw} lists this file, but no documents were built from it yet; "
+        "build its recipe with `corpusmill run`"
     )
     assert digest not in gone.stderr
     assert refused(gone, 1).startswith(f"{notes_root}: no artifact with digest sha256:")

@@ -15,8 +15,8 @@ from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
+    from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.store import Source
-    from pipeline_assets.build.rows.trace import FollowedRow
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
     from pipeline_assets.corpus.document import Document
 
@@ -35,8 +35,8 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
+    from pipeline_assets.build.rows.follow import follow_document
     from pipeline_assets.build.rows.row_stores import RowStores
-    from pipeline_assets.build.rows.trace import follow_document
 
     if not doc_id:
         raise UsageError("must not be empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
@@ -150,7 +150,8 @@ def _excerpt(text: str) -> str:
 
 
 def _member_line(lineage: Lineage, member: "Member", document: "Document") -> str:
-    from pipeline_assets.build.rows.source_row import find_listing, format_place
+    from pipeline_assets.build.rows.source_listing import find_listing
+    from pipeline_assets.build.rows.source_row import format_place
 
     decision, meta = member.decision, document.meta
     try:

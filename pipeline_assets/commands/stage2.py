@@ -13,7 +13,7 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import keep_recipe
-from pipeline_assets.build.rows.export import raise_if_folder, write_ndjsonl, write_txt
+from pipeline_assets.build.rows.text_export import raise_if_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets

@@ -18,9 +18,10 @@ from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
+    from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.source_row import AnyRow
     from pipeline_assets.build.rows.store import Fate, Part, Row, Source
-    from pipeline_assets.build.rows.trace import FollowedRow, TracedRow
+    from pipeline_assets.build.rows.trace import TracedRow
 
 
 def trace(
@@ -64,7 +65,7 @@ def trace(
         else:
             traced = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
-            from pipeline_assets.build.rows.source_row import read_record
+            from pipeline_assets.build.rows.source_record import read_record
             from pipeline_assets.build.run import open_hub
 
             for entry in traced:
@@ -170,8 +171,8 @@ def _row_json(row: "AnyRow") -> dict[str, Any]:
 
 
 def _trace_source(row: "AnyRow", root: Path, as_json: bool) -> None:
+    from pipeline_assets.build.rows.follow import follow_source
     from pipeline_assets.build.rows.row_stores import RowStores
-    from pipeline_assets.build.rows.trace import follow_source
 
     followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), row)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}

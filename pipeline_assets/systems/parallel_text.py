@@ -16,7 +16,7 @@ from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_
 from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.rows.token_rows import EncodedPairs, PairRows
+from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path

@@ -82,7 +82,7 @@ def test_a_line_tells_which_item_its_row_went_for(corpusmill: Corpusmill, made: 
     assert f"{made}/decontaminated/maths/low: dropped: {detail}\n" in told
     assert f"{made}/deduplicated/maths/low: dropped: contaminated ({detail})\n" in told
     assert f"{made}/prompts/maths/low: kept, shards/00000.jsonl.zst row 0\n" in told
-    assert "was dropped here: it holds quiz q-0" in refused(gone)
+    assert "was dropped here: it contains quiz q-0" in refused(gone)
 
 
 @pytest.mark.parametrize("step", ["decontaminated", "near_duplicates"])

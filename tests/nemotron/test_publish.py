@@ -16,7 +16,8 @@ from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.source_row import SourceRow, read_record
+from pipeline_assets.build.rows.source_record import read_record
+from pipeline_assets.build.rows.source_row import SourceRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key

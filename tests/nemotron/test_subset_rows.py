@@ -152,5 +152,5 @@ def test_a_row_that_was_never_scored_is_told(built: tuple[Path, dict[str, Target
     store = SubsetRows(made, Lineage(root))
     [part] = store.row_at(0).parts
 
-    with pytest.raises(InputError, match="no score is of 'b#2'"):
+    with pytest.raises(InputError, match="row 'b#2' has no score"):
         store.origin(type(part)("b#2", part.source, part.shard, part.shard_row, part.text, record=part.record))

@@ -10,8 +10,9 @@ from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
 from pipeline_assets.build.rows.conversations import ConversationRows
+from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
-from pipeline_assets.build.rows.trace import follow_source, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.lineage import Lineage

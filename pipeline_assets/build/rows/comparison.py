@@ -1,9 +1,8 @@
-"""What makes two sealed artifacts of one kind differ: what was asked, what they are made from, what they count, and
-which rows they hold: in one of them only, in both, or changed.
+"""Comparison of two sealed artifacts of one kind: recipe, inputs, counts and rows.
 
-Rows are compared by 128 bits of the sha256 of their id and of their content. The hashes go to a temporary folder,
-parted by the id's hash, and one part of both sides is sorted at a time: no text is held, and memory stays bounded
-however many rows there are.
+Rows are compared by 128 bits of the sha256 of their id and of their content. The hashes are written to a temporary
+folder, divided into parts by the id's hash, and one part of both sides is sorted at a time: no text is kept in memory,
+and memory is bounded for any number of rows.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
 
 EXAMPLES = 5
-PART_DOCUMENTS = 4_000_000  # sorted at once: about 400 MB with the sort's copies
+PART_DOCUMENTS = 4_000_000  # sorted together: about 400 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
 _HASHED = np.dtype([(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")])
@@ -39,8 +38,11 @@ _Hashed = NDArray[np.void]
 
 @dataclass(frozen=True)
 class CountChange:
-    """One count of the manifests, 0 where one has none; a share is a decimal string, as manifests have fractions.
-    `name` is dotted, as ledger.dropped.other_split.
+    """Count in both manifests; 0 if a manifest lacks it.
+
+    Attributes:
+        name: Dotted key, for example ledger.dropped.other_split.
+        a, b: Values; a share is a decimal string, as in manifests.
     """
 
     name: str
@@ -49,20 +51,20 @@ class CountChange:
 
     @property
     def delta(self) -> int | str:
-        """B less A: a decimal string where one of them is."""
+        """Difference B - A; a decimal string if a value is one."""
         if isinstance(self.a, int) and isinstance(self.b, int):
             return self.b - self.a
         return f"{Decimal(self.b) - Decimal(self.a):f}"
 
     @property
     def is_equal(self) -> bool:
-        """Whether both say the same: "0.50" is "0.5"."""
+        """Equality of the two numbers; "0.50" equals "0.5"."""
         return Decimal(self.a) == Decimal(self.b)
 
 
 @dataclass(frozen=True)
 class DocumentExamples:
-    """How many documents, and the ids of the first few in manifest order."""
+    """Number of documents, with the ids of the first few in manifest order."""
 
     documents: int
     examples: Sequence[str]
@@ -70,8 +72,13 @@ class DocumentExamples:
 
 @dataclass(frozen=True)
 class DocumentChanges:
-    """Documents by id, of a partition or, where that is None, the artifact's own. Changed are those of another text, or
-    of other tokens; relabelled, those of the same text, of which something else differs: `labels` says in words what.
+    """Differences between the documents of two artifacts, matched by id.
+
+    Attributes:
+        part: Partition of a dataset; None for the documents of the artifact itself.
+        changed: Documents with another text or other tokens.
+        labels: Compared properties other than the text.
+        relabelled: Documents with equal text and a difference in such a property.
     """
 
     part: str | None
@@ -85,11 +92,13 @@ class DocumentChanges:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two artifacts of one kind; of equal digests nothing is read, and all else is empty.
+    """Differences between two artifacts of one kind.
+
+    Equal digests mean no differences, and no rows are read.
 
     Attributes:
-        changes: what differs besides counts and rows, a line each: recipe, stage and tokenizer, upstream artifacts,
-            files that were read, shards of a selection.
+        changes: Lines about the differences in recipe, stage and tokenizer, upstream artifacts, input files and
+            selected shards.
     """
 
     a: Artifact
@@ -104,56 +113,65 @@ class Comparison:
 
 
 def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS) -> Comparison:
-    """How B differs from A; so many documents' hashes, about, are sorted at once. Raises UsageError: they are of
-    different kinds; InputError: a file that is read is damaged.
+    """Compare artifact B with artifact A.
+
+    Args:
+        part_documents: Approximate number of documents whose hashes are sorted together.
+
+    Raises:
+        UsageError: The artifacts are of different kinds.
+        InputError: A file is damaged.
     """
-    one, other = a.manifest, b.manifest
-    if one.kind != other.kind:
-        what = f"this is a {other.kind}, {a.folder} is a {one.kind}"
+    if a.manifest.kind != b.manifest.kind:
+        what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
         raise UsageError(what, b.folder, "give two artifacts of one kind")
-    if one.digest == other.digest:
+    if a.manifest.digest == b.manifest.digest:
         return Comparison(a, b)
-    left, right = one.identity, other.identity
-    parts, parts_now = _parts(left), _parts(right)
-    changes = {"recipe": [f"{key}: {change}" for key, change in changed_keys(left.recipe, right.recipe).items()]}
-    changes |= {name: changed_values(parts[name], parts_now[name]) for name in parts}
-    counts = count_changes(left.counts, right.counts)
+    identity_a, identity_b = a.manifest.identity, b.manifest.identity
+    parts_a, parts_b = _parts(identity_a), _parts(identity_b)
+    changed = changed_keys(identity_a.recipe, identity_b.recipe)
+    changes = {"recipe": [f"{key}: {change}" for key, change in changed.items()]}
+    changes |= {name: changed_values(parts_a[name], parts_b[name]) for name in parts_a}
+    counts = count_changes(identity_a.counts, identity_b.counts)
     return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))
 
 
 def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Everything that the content depends on besides the recipe. A file of a hub has one name at all commits."""
+    """Return everything except the recipe that the content depends on.
+
+    A hub file has the same name at all commits.
+    """
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
         "made_by": {"stage": str(identity.stage), "tokenizer": tokenizer},
         "made_from": {entry["name"]: entry["digest"] for entry in identity.upstream},
-        "files_read": {_COMMIT.sub(":", name): _file_words(entry) for name, entry in files.items()},
+        "files_read": {_COMMIT.sub(":", name): _describe_file(entry) for name, entry in files.items()},
         "shards_selected": {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])},
     }
 
 
-def _file_words(entry: Mapping[str, Any]) -> str:
+def _describe_file(entry: Mapping[str, Any]) -> str:
     groups = (f"{group['rows']:,} rows of group {group['number']}" for group in entry.get("row_groups", ()))
     return ", ".join([entry["digest"], *groups])
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """List the values that differ, by their dotted names."""
-    left, right = dict(dotted(a)), dict(dotted(b))
-    differing = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    return [f"{name}: {left.get(name, 'none')} → {right.get(name, 'none')}" for name in differing]
+    flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
+    names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
+    return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]
 
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
-    """Every count of either manifest side by side, those of the ledger last, by name."""
-    left, right = dict(dotted(a)), dict(dotted(b))
-    names = sorted(left.keys() | right.keys(), key=lambda name: (name.startswith("ledger."), name))
-    return [CountChange(name, left.get(name, 0), right.get(name, 0)) for name in names]
+    """Return every count of both manifests by name, those of the ledger last."""
+    flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
+    names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
+    return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
 
 
 def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, value) of all that lies inside, in order: `ledger.dropped.other_split`, `shards[3].path`."""
+    """Yield the leaves of a JSON value with their names, such as `shards[3].path`."""
     match value:
         case dict():
             for key, part in value.items():
@@ -168,25 +186,28 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def document_changes(
     a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS
 ) -> Iterator[DocumentChanges]:
-    """How the rows of B differ from those of A, an artifact of its kind; nothing where the kind has none, or has
-    several documents in a row. Of a dataset, how those of its members of one name do. Arguments and errors as of
+    """Compare the rows of B with the rows of A.
+
+    In datasets, members with equal names are compared.
+
+    Artifacts without rows, or with several documents in a row, yield nothing. Arguments and errors are those of
     `compare`.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
-    for part, one, other in [(None, a, b), *pairs]:
-        left, right = row_store_for(one, kinds), row_store_for(other, kinds)
-        if left is not None and right is not None and not left.holds_several:
-            yield _compare(left, right, part, part_documents)
+    for part, member_a, member_b in [(None, a, b), *pairs]:
+        store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
+        if store_a is not None and store_b is not None and not store_a.holds_several:
+            yield _compare(store_a, store_b, part, part_documents)
 
 
 def _member(dataset: Artifact, name: str) -> Artifact:
-    """An artifact inside a dataset, as that was sealed with it."""
+    """Open an artifact inside a dataset by the digest in the dataset's manifest."""
     return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
 def _hashed(store: RowStore) -> Iterator[_Hashed]:
-    """The rows, block by block."""
+    """Yield the hashes of the rows, block by block."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         records = np.empty(len(block), _HASHED)
@@ -199,7 +220,7 @@ def _hashed(store: RowStore) -> Iterator[_Hashed]:
 
 
 def _halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """The first 128 bits of the sha256 of each value as two numbers, shape (2, values)."""
+    """Hash each value to 128 bits of its sha256, two uint64: shape (2, values)."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
@@ -214,31 +235,34 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
-            left, right = (np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED) for path in paths)
-            left_matches, right_matches = _matches(left, right)
-            one, other = left[left_matches], right[right_matches]
-            is_other_text = (one["text_high"] != other["text_high"]) | (one["text_low"] != other["text_low"])
+            hashes_a, hashes_b = (
+                np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED) for path in paths
+            )
+            matches_a, matches_b = _matches(hashes_a, hashes_b)
+            both_a, both_b = hashes_a[matches_a], hashes_b[matches_b]
+            is_changed = (both_a["text_high"] != both_b["text_high"]) | (both_a["text_low"] != both_b["text_low"])
             groups = {
-                "only_in_a": np.delete(left, left_matches),
-                "only_in_b": np.delete(right, right_matches),
-                "in_both": one,
-                "changed": one[is_other_text],
-                "relabelled": one[~is_other_text & (one["labels"] != other["labels"])],
+                "only_in_a": np.delete(hashes_a, matches_a),
+                "only_in_b": np.delete(hashes_b, matches_b),
+                "in_both": both_a,
+                "changed": both_a[is_changed],
+                "relabelled": both_a[~is_changed & (both_a["labels"] != both_b["labels"])],
             }
             for group, records in groups.items():
                 documents[group] += len(records)
                 first[group] = sorted([*first[group], *np.sort(records["row"])[:EXAMPLES].tolist()])[:EXAMPLES]
-    found = {
+    examples = {
         group: DocumentExamples(
             documents[group], [(b if group == "only_in_b" else a).row_at(row).parts[0].id for row in rows]
         )
         for group, rows in first.items()
     }
-    return DocumentChanges(part=part, labels=a.labels.other_changes, **found)
+    return DocumentChanges(part=part, labels=a.labels.other_changes, **examples)
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
-    """Appends each record to the file of its part: the parts are of about one size, since hashes are spread evenly."""
+    """Append each record to the file of its part."""
+    # The upper 32 bits of the id's hash, scaled to 0 … parts - 1: hashes are uniform, so parts are of about one size.
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
     for part in np.unique(number):
         path = folder / f"{side}.{part}"
@@ -247,7 +271,10 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
 
 
 def _matches(a: _Hashed, b: _Hashed) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where the ids are that both have, in A and in B, in the same order. Ids are unique in a sealed artifact."""
+    """Return the indices in A and in B of the ids that both contain, in one order.
+
+    Ids are unique in a sealed artifact, so equal neighbours of the sorted hashes are one record of each side.
+    """
     high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
     order = np.lexsort((low, high))  # stable: of equal ids, A's comes first
     same = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])

@@ -1,6 +1,4 @@
-"""Rows of Parquet files of normalised conversations, of a split or of a dataset whose splits lie in one folder; and
-what they ask, as Documents, each of which leads to the row that asks it.
-"""
+"""Rows of normalised conversations, which include Documents of their prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +7,7 @@ from typing import Any, ClassVar
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
 from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.source_row import SourceListing
+from pipeline_assets.build.rows.source_listing import SourceListing
 from pipeline_assets.build.rows.store import Fate, Labels, Part, Source, UpstreamRow, reject_summary, source_in
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
@@ -31,7 +29,7 @@ _SCHEMA = RowSchema(
     text="text",
     file="source_file",
     row="source_row",
-    # All but which row of the source it was this time.
+    # All except the source row, which may differ between builds.
     labels=tuple(
         name for name in SCHEMA.names if name not in ("id", "split", "text") and not name.startswith("source_")
     ),
@@ -44,7 +42,7 @@ def _labels(artifact: str, group: str) -> Labels:
 
 
 class ConversationRows(FileRows):
-    """Normalised rows of one split, which were made from rows of files.
+    """Normalised rows of one split.
 
     Attributes:
         upstream_rows: Row store of the upstream split that contains each row; None if rows were read from files.
@@ -53,7 +51,7 @@ class ConversationRows(FileRows):
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
-    id_name, advice = "id", "the column `id` has them; --row takes a number"
+    id_name, advice = "id", "see the column `id`, or give the number of a row to --row"
     upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 
@@ -83,12 +81,12 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def beginning(self, text: str) -> str:
-        """The first words of the user; all of a text that has none."""
+        """Return the first message of the user, or all of a text without one."""
         return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
 
 
 class KeptConversations(ConversationRows):
-    """Rows of a split that stay of its normalised rows, in their order."""
+    """Normalised rows of a split that deduplication keeps, in their order."""
 
     labels = _labels("deduplicated", "deduplicated")
     reads_sources, input_kinds = False, ConversationRows
@@ -96,19 +94,19 @@ class KeptConversations(ConversationRows):
 
 
 class LayoutRows(ConversationRows):
-    """Rows of all splits of a dataset: the files of the normalised splits under a second name."""
+    """Rows of all splits of a dataset, in links to the files of the normalised splits."""
 
     labels = _labels("laid out", "laid_out")
     reads_sources, input_kinds = False, ConversationRows
 
 
 class _FolderRows(ConversationRows):
-    """Rows in folders, one folder after the other: one row may be in several.
+    """Rows in several folders; a row may be in more than one.
 
     Attributes:
-        group: what the folders are called, as JSON has it.
-        outcome: of a row that is in some.
-        fallback: outcome of a row that is in none, and why.
+        group: Name of the folders in JSON.
+        outcome: Outcome of a row in at least one folder.
+        fallback: Outcome and reason for a row in no folder.
     """
 
     reads_sources = False
@@ -118,12 +116,12 @@ class _FolderRows(ConversationRows):
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
-        places = {name: found for name in self.files if (found := self.find_place(values, [name])) is not None}
+        places = {name: place for name in self.files if (place := self.find_place(values, [name])) is not None}
         if not places:
             return Fate(self.artifact, *self.fallback)
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
-        told, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
-        return Fate(self.artifact, self.outcome, told, row=first, details={self.group: folders}, lines=[told])
+        detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
+        return Fate(self.artifact, self.outcome, detail, row=first, details={self.group: folders}, lines=[detail])
 
 
 class CandidateRows(_FolderRows):
@@ -133,62 +131,63 @@ class CandidateRows(_FolderRows):
     schema = replace(_SCHEMA, folder="candidates_")
     upstream_rows = KeptConversations
     group, outcome = "pools", "pooled"
-    fallback = "in_no_pool", "no pool's conditions hold of it, or its licence is refused"
+    fallback = "in_no_pool", "row meets no pool's conditions, or its licence is refused"
 
 
 class SubsetRows(_FolderRows):
-    """Rows of training subsets of what was scored: of the pools of its dataset, or, where there are none, of the files
-    of its split. Upstream are the scores of each split, and these.
+    """Rows of training subsets.
+
+    Upstream are the scores of each split, and the scored rows: pools of the dataset, or files of the splits.
     """
 
     labels = _labels("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
     group, outcome = "subsets", "chosen"
-    fallback = "in_no_subset", "it has no score, no rule asks for it, or there were enough"
+    fallback = "in_no_subset", "row has no score, matches no rule, or its subset was full"
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
-        [scores, *_] = [one for name, one in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
+        [scores, *_] = [artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
         row = find_in_file(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
-            raise InputError(f"no score is of {part.id!r}", scores.folder, "run `corpusmill verify` on both")
-        said = row_of_file(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
-        file, row = said["pool_file"], said["pool_row"]
+            raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
+        place = row_of_file(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
+        file, row = place["pool_file"], place["pool_row"]
         for name, pools in self._upstream(dataset):
             if name.startswith(_POOLS):
                 rows = CandidateRows(pools, self.lineage)
                 return UpstreamRow(rows, rows.row_number(file, row))
-        [raw] = [one for name, one in self._upstream(split) if name.startswith(_RAW)]
+        [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
         return source_in(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """What it was made from, of a partition: `system/artifact/partition`, and where that lies."""
+        """Yield the names and artifacts upstream of a partition."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
                 yield entry["name"], self.lineage.locate(entry["digest"])
 
 
 def license_tag(part: Part) -> str:
-    """The licence tag of a row."""
+    """Return the licence tag of a row."""
     return str(part.record["meta_license"] or "not stated")
 
 
 def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """What became of a normalised row where each stays or is kept aside. None of a prompt: its row is asked itself."""
+    """Return the fate of a normalised row by its source row; None for a prompt."""
     if not isinstance(part.record, Mapping):
         return None
-    place = part.record["source_file"], part.record["source_row"]
-    found = store.find_source(*place)
-    if found is not None:
-        return store.fate_at(*store.locate_row(found[0]), ["kept"])
-    gone = store.find_reject(*place)
-    return None if gone is None else Fate(store.artifact, gone[0], reject_summary(gone[1]))
+    source_place = part.record["source_file"], part.record["source_row"]
+    match = store.find_source(*source_place)
+    if match is not None:
+        return store.fate_at(*store.locate_row(match[0]), ["kept"])
+    reject = store.find_reject(*source_place)
+    return None if reject is None else Fate(store.artifact, reject[0], reject_summary(reject[1]))
 
 
 class _PromptDocuments(DocumentRows):
-    """Documents whose ids are those of normalised rows, behind the names of their splits."""
+    """Documents whose ids are a split's name and the id of a normalised row."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)
@@ -199,7 +198,7 @@ class _PromptDocuments(DocumentRows):
 
 
 class PromptRows(_PromptDocuments, SourceRows):
-    """What the rows of a split ask that stay whatever others say."""
+    """Prompts of a split that pass its rules."""
 
     labels = Labels("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
@@ -210,12 +209,12 @@ class PromptRows(_PromptDocuments, SourceRows):
 
 
 class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
-    """Prompts that hold no item of an evaluation set."""
+    """Prompts without items of evaluation sets."""
 
     labels = Labels("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
 class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
-    """Prompts that are nearly no other."""
+    """Prompts without near-duplicates."""
 
     labels = Labels("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

@@ -1,4 +1,4 @@
-"""Documents of corpora that were made of others: what became here of each document upstream."""
+"""Documents of filtered, deduplicated and decontaminated corpora."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ from pipeline_assets.spine.errors import InputError
 
 
 class DerivedRows(DocumentRows):
-    """Documents of corpora upstream, as far as a rule keeps them, whole or changed."""
+    """Upstream documents that a rule keeps, unchanged or changed."""
 
     def _kept(
         self,
         part: Part,
         lines: Sequence[str],
-        told: Mapping[str, Any],
+        details: Mapping[str, Any],
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """The fate of a document that is here; None of one that isn't."""
-        found = self.find_place({"doc_id": part.id, "source": part.source}, shards)
-        return None if found is None else self.fate_at(*found, lines, told, outcome)
+        """Return the fate of a kept document; None if the corpus does not contain it."""
+        place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
+        return None if place is None else self.fate_at(*place, lines, details, outcome)
 
 
 class FilteredRows(DerivedRows):
-    """Documents that filters keep."""
+    """Documents that the filters keep."""
 
     labels = Labels("filtered", "filtered", other_changes=OTHER_CHANGES)
 
@@ -45,40 +45,40 @@ class FilteredRows(DerivedRows):
     def fate(self, part: Part) -> Fate | None:
         document: Document = part.record
         verdict = evaluate(document.text, document.meta.columns(), self._rules)
-        seen = [str(measurement) for measurement in verdict.measurements]
-        told: dict[str, Any] = {"reason": None, "measurements": seen, "changes": dict(verdict.changes)}
+        measurements = [str(measurement) for measurement in verdict.measurements]
+        details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": dict(verdict.changes)}
         dropped = dropped_line(self.artifact, part.id)
         if dropped is not None:
             if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
-                seen.insert(0, str(dropped))
-            lines = [f"dropped for {dropped.reason}", *(f"  {one}" for one in seen)]
-            told |= {"reason": dropped.reason, "changes": {}}
-            return Fate(self.artifact, "dropped", str(dropped), details=told, lines=lines)
+                measurements.insert(0, str(dropped))
+            lines = [f"dropped for {dropped.reason}", *(f"  {line}" for line in measurements)]
+            details |= {"reason": dropped.reason, "changes": {}}
+            return Fate(self.artifact, "dropped", str(dropped), details=details, lines=lines)
         reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
-            lines = [f"rejected: {reject_summary(reject)}", *(f"  {one}" for one in seen)]
-            return Fate(self.artifact, "rejected", reject_summary(reject), details=told, lines=lines)
+            lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
+            return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        kept = self._kept(part, ["kept", *(f"  {one}" for one in seen), *changed], told, [part.shard])
+        kept = self._kept(part, ["kept", *(f"  {line}" for line in measurements), *changed], details, [part.shard])
         if kept is None:
-            what = f"it neither holds document {part.id!r} nor says why not"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, then rebuild it")
+            what = f"document {part.id!r} is neither kept nor dropped with a reason"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify`, then rebuild the artifact")
         return kept
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
         line = dropped_line(self.artifact, row_id)
         if line is None:
             return super().missing_message(row_id)
-        return f"document {row_id!r} was dropped here: {line}", "trace it in the corpus that was filtered"
+        return f"document {row_id!r} was dropped here: {line}", "trace it in the upstream corpus"
 
 
 class DeduplicatedRows(DerivedRows):
-    """Documents that are nobody's duplicate."""
+    """Documents that are not a duplicate of another one."""
 
     labels = Labels("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
-        decision = next((one for one in read_decisions(self.artifact) if one.doc_id == part.id), None)
+        decision = next((entry for entry in read_decisions(self.artifact) if entry.doc_id == part.id), None)
         if decision is None:
             return None
         word = decision.decision.replace("_", " ")
@@ -87,34 +87,38 @@ class DeduplicatedRows(DerivedRows):
         if decision.similarity is not None:
             show = shlex.join(["corpusmill", "dedup", "show", decision.doc_id, "--data", str(self.lineage.root)])
             lines.append(f"  similarity {decision.similarity:.4f}; side by side: {show}")
-        told = {"decision": msgspec.to_builtins(decision)}
+        details = {"decision": msgspec.to_builtins(decision)}
         if decision.decision != "kept":
             detail = lines[0].removeprefix(f"{word} ")
             if decision.decision == "near_duplicate":
                 detail += f", similarity {decision.similarity:.4f}"
-            return Fate(self.artifact, decision.decision, detail, details=told, lines=lines)
-        return self._kept(part, lines, told)
+            return Fate(self.artifact, decision.decision, detail, details=details, lines=lines)
+        return self._kept(part, lines, details)
 
 
 class DecontaminatedRows(DerivedRows):
-    """Documents that hold no item of an evaluation set, or no longer do."""
+    """Documents without items of evaluation sets, or from which the items were cut."""
 
     labels = Labels("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
-        found = recipe.evidence_on(self.artifact, part.id)
-        told = {"evidence": msgspec.to_builtins(found)}
-        if found is None:
-            return self._kept(part, ["kept: it holds no item of an evaluation set"], told)
-        spans = ", ".join(f"{start:,}-{end:,}" for start, end in found.spans)
-        lines = [f"{found.action} for {found.reason}", f"  {found}", f"  in characters {spans}: {found.excerpt}"]
-        if found.action == "dropped":
-            return Fate(self.artifact, found.action, str(found), details=told, lines=lines)
-        return self._kept(part, lines, told, outcome=found.action)
+        evidence = recipe.evidence_on(self.artifact, part.id)
+        details = {"evidence": msgspec.to_builtins(evidence)}
+        if evidence is None:
+            return self._kept(part, ["kept: contains no item of an evaluation set"], details)
+        spans = ", ".join(f"{start:,}-{end:,}" for start, end in evidence.spans)
+        lines = [
+            f"{evidence.action} for {evidence.reason}",
+            f"  {evidence}",
+            f"  in characters {spans}: {evidence.excerpt}",
+        ]
+        if evidence.action == "dropped":
+            return Fate(self.artifact, evidence.action, str(evidence), details=details, lines=lines)
+        return self._kept(part, lines, details, outcome=evidence.action)
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
         evidence = recipe.evidence_on(self.artifact, row_id)
         if evidence is None or evidence.action != "dropped":
             return super().missing_message(row_id)
-        what = f"document {row_id!r} was dropped here: it holds {evidence.evaluation_set} {evidence.item}"
-        return what, "trace it in the corpus that was decontaminated"
+        what = f"document {row_id!r} was dropped here: it contains {evidence.evaluation_set} {evidence.item}"
+        return what, "trace it in the upstream corpus"

@@ -1,4 +1,4 @@
-"""Rows of corpora of Documents, `shards/*.jsonl.zst`; those of what was made of other corpora are in `derived.py`."""
+"""Document rows of corpora in `shards/*.jsonl.zst`."""
 
 import itertools
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class _Thread(msgspec.Struct):
 
 
 class DocumentRows(FileRows):
-    """The Documents of a corpus."""
+    """Documents of a corpus."""
 
     labels = Labels("corpus", "corpora", other_changes=OTHER_CHANGES)
     schema = RowSchema(
@@ -37,11 +37,11 @@ class DocumentRows(FileRows):
         text="text",
         file="meta.source_file",
         row="meta.source_row",
-        labels=("source", "domain", "license_tag", "created_at"),  # not `meta`: on which row it was this time
+        labels=("source", "domain", "license_tag", "created_at"),  # not `meta`, which has the source row of this build
     )
 
     def documents(self) -> Iterator[Document]:
-        """All of them, in order; a block is in memory at a time."""
+        """Yield the Documents in order, with one block in memory."""
         return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
 
     def origin(self, part: Part) -> UpstreamRow | Source:
@@ -52,25 +52,28 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents that were read from files: a snapshot, a normalised source."""
+    """Documents that were read from files: of a snapshot or a normalised source."""
 
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Of a file of text, a row is all from the beginning of a document on."""
+        """Find the Document of a source row.
+
+        In a text file, it is the last Document that begins at or before the row.
+        """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
-        around, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
+        preceding, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
         for number, (meta,) in enumerate(self.read("meta")):
             if meta.source_file == file:
                 if source_row in _rows_by_file(meta, has_answers):
                     return number, meta.source_row != source_row
                 if is_text and meta.source_row < source_row:
-                    around = number, False
-        return around
+                    preceding = number, False
+        return preceding
 
 
 class SnapshotRows(SourceRows):
-    """Documents of a snapshot, which lists the files that it was read from."""
+    """Documents of a snapshot, whose manifest lists the files that it was read from."""
 
     labels = Labels("snapshot", "snapshots", other_changes=OTHER_CHANGES)
 
@@ -80,6 +83,6 @@ def _has_answers(corpus: Artifact) -> bool:
 
 
 def _rows_by_file(meta: Meta, has_answers: bool) -> list[int]:
-    """The rows of its file that a Document came from: its own, and those of a thread's answers."""
+    """List the source rows of a Document: its own, then those of answers."""
     answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

@@ -1,4 +1,4 @@
-"""Rows that lie in files of an artifact, JSON lines or Parquet: a schema says which of their columns are what."""
+"""Rows in JSON lines or Parquet files, read by a schema of their columns."""
 
 import functools
 import itertools
@@ -10,17 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import (
-    Content,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    Source,
-    TableShard,
-    UpstreamRow,
-    source_in,
-)
+from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, source_in
+from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
@@ -34,16 +25,16 @@ _BATCH_ROWS = 256  # of Parquet files; some rows have megabytes
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Columns of rows, and how their files are read. Of a nested column the name is dotted.
+    """Columns of rows and format of their files; nested columns have dotted names.
 
     Attributes:
-        folder: What the paths of the files begin with.
+        folder: Prefix of the paths of the files.
         struct: Record of a JSON line; None for Parquet files.
-        key: Columns that identify a row together; the last one is its id.
+        key: Columns that together identify a row; the last one is its id.
         source, text: Columns of each part.
-        file, row: Columns of the source's file that a row came from, and of the row in it.
-        labels: Columns that are compared besides the text.
-        tokens: Column of the number of tokens; None if nobody counted them.
+        file, row: Columns of the source file, and of the row in it, that a row came from.
+        labels: Columns that are compared in addition to the text.
+        tokens: Column of the number of tokens; None if they are not counted.
     """
 
     folder: str
@@ -62,7 +53,7 @@ class RowSchema:
         return self.key[-1]
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Columns of each row of a file, in order."""
+        """Yield columns of each row of a file, in order."""
         if self.struct is not None:
             getters = [operator.attrgetter(name) for name in columns]
             for line in read_structs(path, _file_part(self.struct, tuple(columns))):
@@ -73,25 +64,25 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """The first row of a file that has these values, by column; None where none has."""
+        """Find the first row of a file with these values by column; None if none does."""
         if self.struct is None:
             return find_in_file(path, values)
-        wanted = tuple(values.values())
-        return next((row for row, found in enumerate(self.read(path, [*values])) if found == wanted), None)
+        expected = tuple(values.values())
+        return next((row for row, actual in enumerate(self.read(path, [*values])) if actual == expected), None)
 
     def record_at(self, path: Path, row: int) -> Any:
-        """The record of a row, read alone. Raises InputError where the file is shorter, or damaged."""
+        """Return the record of one row, or raise InputError for a damaged file."""
         return row_of_file(path, row) if self.struct is None else read_line(path, row, self.struct)
 
     def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
-        """Columns of a record."""
+        """Return columns of a record."""
         get = operator.itemgetter if self.struct is None else operator.attrgetter
         return tuple(get(name)(record) for name in columns)
 
 
 @functools.cache
 def _file_part(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Return a struct of some columns: the others are skipped, which is several times as fast."""
+    """Return a struct of some columns, which reads several times as fast as all."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
@@ -104,7 +95,11 @@ def _file_part(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[m
 
 
 class FileRows(RowStore):
-    """Rows in files of the artifact, whose counts of rows are `files`, in manifest order."""
+    """Rows in files of an artifact.
+
+    Attributes:
+        files: Row count of each file, in manifest order.
+    """
 
     schema: ClassVar[RowSchema]
 
@@ -117,7 +112,7 @@ class FileRows(RowStore):
         return sum(self.files.values())
 
     def read(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Columns of each row, in order."""
+        """Yield columns of each row, in order."""
         return itertools.chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.files)
 
     def __iter__(self) -> Iterator[Content]:
@@ -133,16 +128,16 @@ class FileRows(RowStore):
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """The first of several: an id may be one of its source."""
-        found = self.find_place({self.schema.id: row_id})
-        return [] if found is None else [self.row_number(*found)]
+        """Return the first row with an id, which may be unique only within its source."""
+        place = self.find_place({self.schema.id: row_id})
+        return [] if place is None else [self.row_number(*place)]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        found = self.find_place({self.schema.file: file, self.schema.row: source_row})
-        return None if found is None else (self.row_number(*found), False)
+        place = self.find_place({self.schema.file: file, self.schema.row: source_row})
+        return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """(file, row in it) of the first row that has these values, in these files or any; None where none has."""
+        """Find the file, and the row in it, of the first row with these values."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:
@@ -150,12 +145,12 @@ class FileRows(RowStore):
         return None
 
     def origin(self, part: Part) -> UpstreamRow | Source:
-        """Of rows that were read from files; no licence is known of them."""
+        """Return the source of a row that was read from a file; its licence is unknown."""
         file, row = self.source_place(part)
         return source_in(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
-        """(file, row in it) of the source that a part came from."""
+        """Return the source file, and the row in it, that a part came from."""
         file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
         return file, row
 
@@ -163,7 +158,7 @@ class FileRows(RowStore):
         return [TableShard(self.artifact.path(name)) for name in self.files]
 
     def locate_row(self, number: int) -> tuple[str, int]:
-        """(file, row in it) of a row. Raises UsageError where there is no such row."""
+        """Return the file, and the row in it, of a row, or raise UsageError."""
         self.check_range("row", number, len(self))
         for name, rows in self.files.items():
             if number < rows:
@@ -172,26 +167,26 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """The number of a row of one file. Raises InputError where there is no such file."""
+        """Return the number of a row of one file, or raise InputError."""
         if file not in self.files:
-            what = f"it has no {file}, which something was made from"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, and on what was made from it")
+            what = f"{file} not found, but a downstream artifact refers to it"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")
         names = [*self.files]
         return sum(self.files[name] for name in names[: names.index(file)]) + row
 
     def upstream_row(self, part: Part) -> UpstreamRow:
-        """The line that a part of what was made of this names. Raises as `number_of`."""
+        """Return the row that a downstream part refers to, or raise InputError."""
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
-        """The line of a row of a source, from which something was made by way of this."""
-        found = self.find_source(file, source_row)
-        assert found is not None, "the part was made from one here"
-        return UpstreamRow(self, found[0])
+        """Return the row that a source row became here, on its way to a downstream part."""
+        match = self.find_source(file, source_row)
+        assert match is not None, "the downstream part came from a row of this artifact"
+        return UpstreamRow(self, match[0])
 
     def fate_at(
-        self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
+        self, file: str, row: int, lines: Sequence[str], details: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """The fate of what lies in a row of a file."""
+        """Return the fate of a document that a row of a file contains."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, details=told or {}, lines=lines)
+        return Fate(self.artifact, outcome, place=place, row=number, details=details or {}, lines=lines)

@@ -10,8 +10,8 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.metadata_file import REBUILD
 
-_SHOWN_ROWS = 5
-_SHOWN_CHARACTERS = 160
+_PREVIEW_ROWS = 5
+_EXCERPT_CHARACTERS = 160
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,15 @@ class RowStores:
     lineage: Lineage
 
     def for_artifact(self, artifact: Artifact) -> RowStore | None:
-        """Return the rows of an artifact; None if its kind has none or is unknown."""
+        """Return the rows of an artifact; None if its kind lacks rows or is unknown."""
         kind = self.kinds.get(artifact.manifest.kind)
         return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return the rows of an artifact; None if its kind has none or is unknown.
+    """Return the rows of an artifact; None if its kind lacks rows or is unknown.
 
-    Args:
-        lineage: by default, that of the data root that contains the artifact.
+    The default lineage is of the data root that contains the artifact.
     """
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
@@ -40,8 +39,7 @@ def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = No
 def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> RowStore:
     """Open the rows of the artifact in a folder.
 
-    Args:
-        lineage: by default, that of the data root that contains the folder.
+    The default lineage is of the data root that contains the folder.
 
     Raises:
         UsageError: The artifact has no rows; the message names its members, if they have some.
@@ -53,9 +51,9 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
         return store
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
     if members:
-        raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
+        raise UsageError("expected one split, got a dataset of splits", folder, f"give one of {', '.join(members)}")
     fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
-    raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
+    raise UsageError(f"{artifact.manifest.kind} has no rows", folder, fix)
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
@@ -69,7 +67,7 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return the preview that an artifact's kind defines; else the ids, sizes and beginnings of its first rows.
+    """Return the preview of an artifact: its kind's own, or its first rows.
 
     Raises:
         InputError: A file is damaged.
@@ -78,10 +76,12 @@ def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
     if kind.preview is not None:
         try:
             return kind.preview(artifact)
-        except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
-            raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
+        except (LookupError, TypeError, AttributeError) as error:  # of JSON with other keys or types
+            raise InputError(
+                f"artifact cannot be previewed ({type(error).__name__}: {error})", artifact.folder, REBUILD
+            ) from None
     store = row_store_for(artifact, kinds)
-    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
+    return [] if store is None else [_short(store, number) for number in range(min(_PREVIEW_ROWS, len(store)))]
 
 
 def _short(store: RowStore, number: int) -> dict[str, str]:
@@ -89,6 +89,6 @@ def _short(store: RowStore, number: int) -> dict[str, str]:
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
     line = " ".join(store.beginning(part.text).split())
-    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    excerpt = line if len(line) <= _EXCERPT_CHARACTERS else line[:_EXCERPT_CHARACTERS] + "…"
     key = "id" if store.labels.contents == "texts" else "doc_id"
-    return {key: part.id, **size, **figures, store.labels.beginning: shown}
+    return {key: part.id, **size, **figures, store.labels.beginning: excerpt}

@@ -1,4 +1,4 @@
-"""Rows of a Megatron split: sequences, each the tokens of one Document of a snapshot."""
+"""Sequences of a Megatron split, each the tokens of one Document of a snapshot."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -21,10 +21,10 @@ _BATCH_ROWS = 65_536
 
 
 class SplitRows(RowStore):
-    """The sequences of one split; the index and the tokens are mapped."""
+    """Sequences of one split, with a memory-mapped index and tokens."""
 
     labels = Labels("split", "splits", "sequence")
-    advice = f"it may be in another split; {RowStore.advice}"
+    advice = f"the document may be in another split; {RowStore.advice}"
     holds_tokens = True
 
     @cached_property
@@ -33,7 +33,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> Encoder:
-        """tiktoken, even where another library encoded the split."""
+        """The split's tokenizer in tiktoken, even if another library encoded the split."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 
@@ -41,7 +41,7 @@ class SplitRows(RowStore):
         return len(self.dataset.lengths)
 
     def __iter__(self) -> Iterator[Content]:
-        """Equal token runs are equal texts, since decoding is a function."""
+        """Yield tokens as content: equal tokens decode to equal texts."""
         first_row = 0
         with open_parquet(self.artifact.path(DOCUMENTS)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
@@ -51,23 +51,23 @@ class SplitRows(RowStore):
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
-        said = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
+        columns = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
         first = self._first_token(number)
         ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
         try:
             text = self.tokenizer.decode(ids)
         except KeyError as error:
-            what, fix = f"{error} is no id of the vocabulary", "run `corpusmill verify`, then rebuild it"
+            what, fix = f"token id {error} is not in the vocabulary", "run `corpusmill verify`, then rebuild the split"
             raise InputError(what, self.artifact.folder, fix) from None
-        part = Part(said["doc_id"], "", said["source_shard"], said["row"], text, tokens=len(ids))
+        part = Part(columns["doc_id"], "", columns["source_shard"], columns["row"], text, tokens=len(ids))
         return Row(number, (part,), first, ids)
 
     def _first_token(self, number: int) -> int:
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
 
     def find(self, row_id: str) -> list[int]:
-        found = find_in_file(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
-        return [] if found is None else [found]
+        number = find_in_file(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
+        return [] if number is None else [number]
 
     def row_of_token(self, position: int) -> int:
         self.check_range("token", position, len(self.dataset.tokens))
@@ -76,12 +76,12 @@ class SplitRows(RowStore):
 
     @cached_property
     def _selection(self) -> Artifact:
-        """The text manifest. Raises InputError where it is gone."""
+        """The text manifest. Raises InputError if it is missing."""
         return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
-        """What the text manifest chose from. Raises InputError where it, or the text manifest, is gone."""
+        """The snapshot of the text manifest. Raises InputError if either is missing."""
         return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def origin(self, part: Part) -> UpstreamRow:
@@ -91,18 +91,18 @@ class SplitRows(RowStore):
         identity = self.artifact.manifest.identity
         selection = self._selection.manifest
         if part.shard not in {shard.path for shard in selected_shards(selection)}:
-            return Fate(self.artifact, "not_selected", f"{selection.name} leaves out {part.shard}")
+            return Fate(self.artifact, "not_selected", f"{selection.name} does not select {part.shard}")
         belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
         if belongs_to != identity.recipe["split"]:
-            return Fate(self.artifact, "other_split", f"it belongs to {belongs_to}")
+            return Fate(self.artifact, "other_split", f"document belongs to {belongs_to}")
         reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
             return Fate(self.artifact, "rejected", reject_summary(reject))
-        place_of = {"source_shard": part.shard, "row": part.shard_row}
-        number = find_in_file(self.artifact.path(DOCUMENTS), place_of)
+        upstream = {"source_shard": part.shard, "row": part.shard_row}
+        number = find_in_file(self.artifact.path(DOCUMENTS), upstream)
         if number is None:
             budget = identity.decisions["token_budget"]
-            return Fate(self.artifact, "over_budget", f"it lies behind the cut at {budget:,} tokens")
+            return Fate(self.artifact, "over_budget", f"after the cut at {budget:,} tokens")
         first = self._first_token(number)
         last = first + int(self.dataset.lengths[number]) - 1
         place = {"sequence": number, "first_token": first, "last_token": last}

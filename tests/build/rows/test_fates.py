@@ -19,10 +19,11 @@ from refusals import refusal
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.build.rows.follow import FollowedRow, follow_document, follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_row import SourceRow, read_ranges
+from pipeline_assets.build.rows.source_listing import read_ranges
+from pipeline_assets.build.rows.source_row import SourceRow
 from pipeline_assets.build.rows.store import Fate, Source
-from pipeline_assets.build.rows.trace import FollowedRow, follow_document, follow_source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -249,8 +250,8 @@ def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_r
     assert fates[10][2] == {"train": "other_split", "valid": "over_budget"}
     assert details == {
         6: "blanks (a million blanks in a row overflow the tokenizer)",
-        8: "it lies behind the cut at 27 tokens",
-        10: "it belongs to valid",
+        8: "after the cut at 27 tokens",
+        10: "document belongs to valid",
     }
 
 
@@ -317,9 +318,7 @@ def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
         for at in (root, tmp_path / "none")
     )
 
-    assert refused == (
-        f"{other.file}: no source below {root} lists this file; those there are of maker/pages@{revision}"
-    )
+    assert refused == (f"{other.file}: no source below {root} lists this file; known sources: maker/pages@{revision}")
     assert empty.endswith("lists this file; give the data root of a build with --data")
 
 
@@ -343,6 +342,6 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
 )
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
     assert refusal(lambda: SourceRow.parse(text), UsageError) == (
-        (f"{text}: " if text else "") + "this is no row of a hub file; "
+        (f"{text}: " if text else "") + "not a row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
     )

@@ -46,11 +46,11 @@ def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[...,
 def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
     train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
-    with pytest.raises(UsageError, match=f"there is no row {len(train)}; give 0 to {len(train) - 1}"):
+    with pytest.raises(UsageError, match=f"row {len(train)} not found; give 0 to {len(train) - 1}"):
         peek(train, row=len(train))
     assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
         f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "
-        "it may be in another split; `corpusmill trace --source` tells what became of a source row"
+        "the document may be in another split; `corpusmill trace --source` shows the fate of a source row"
     )
 
 
@@ -58,5 +58,5 @@ def test_an_empty_split(built: Built) -> None:
     valid = built(token_budget=1)["valid"]
 
     for ask in ({"token": 0}, {"row": 0}):
-        with pytest.raises(UsageError, match="it is empty: look into another one"):
+        with pytest.raises(UsageError, match="the artifact is empty, choose another one"):
             peek(open_rows(valid.folder, SYSTEMS.kinds), **ask)

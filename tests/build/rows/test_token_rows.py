@@ -14,10 +14,11 @@ from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
 
+from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek
 from pipeline_assets.build.rows.source_row import FileRow
 from pipeline_assets.build.rows.token_rows import PackedRows
-from pipeline_assets.build.rows.trace import TracedRow, follow_document, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -153,9 +154,9 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
 def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
     store = rows_of(pack(strategy="sequential").folder)
 
-    with pytest.raises(UsageError, match=r"there is no token 256; give 0 to 255"):
+    with pytest.raises(UsageError, match=r"token 256 not found; give 0 to 255"):
         trace_token(store, 256)
-    with pytest.raises(UsageError, match=r"there is no row 4; give 0 to 3"):
+    with pytest.raises(UsageError, match=r"row 4 not found; give 0 to 3"):
         trace_row(store, 4)
     with pytest.raises(UsageError, match=r"no segment has the doc_id 'l-1'"):
         trace_id(store, "l-1")
@@ -173,7 +174,7 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tm
     store = rows_of(packed.folder)
     document = store.packed.segments(0)[0].doc_id
     for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
-        with pytest.raises(InputError, match=rf"row 0 doesn't hold the tokens of document '{document}'"):
+        with pytest.raises(InputError, match=rf"row 0 differs from the tokens of document '{document}'"):
             trace()
 
 

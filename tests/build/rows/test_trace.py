@@ -14,9 +14,10 @@ from refusals import refusal
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.splits import SplitRows
-from pipeline_assets.build.rows.trace import follow_source, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -162,15 +163,15 @@ def test_a_snapshot_that_is_another_than_the_split_says(built: Built, tmp_path: 
     (lines / "00000.jsonl.zst").unlink()
     (lines / "00001.jsonl.zst").rename(lines / "00000.jsonl.zst")
 
-    with pytest.raises(InputError, match=r"row 0 is document 'page-1', .*/train has 'page-0' from it"):
+    with pytest.raises(InputError, match=r"row 0 is document 'page-1', but .*/train expects 'page-0'"):
         trace_row(split, 0)
 
 
 @pytest.mark.parametrize(
     ("token", "what"),
     [
-        (1, "row 0 doesn't hold the tokens of document 'page-0' from column 0 on"),
-        (300_000, "is no id of the vocabulary"),
+        (1, "row 0 differs from the tokens of document 'page-0' at column 0"),
+        (300_000, "is not in the vocabulary"),
     ],
 )
 def test_tokens_that_are_not_the_text(built: Built, tmp_path: Path, token: int, what: str) -> None:

@@ -24,8 +24,9 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
+from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
-from pipeline_assets.build.rows.trace import follow_document, trace_token
+from pipeline_assets.build.rows.trace import trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import boundaries, plan_format

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.rows.export import export, write_txt
+from pipeline_assets.build.rows.export import export
 from pipeline_assets.build.rows.row_stores import open_rows
+from pipeline_assets.build.rows.text_export import write_txt
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Step
@@ -42,5 +43,5 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this is a folder; name a file"):
+    with pytest.raises(UsageError, match="output file is a folder; name a file"):
         write_txt(open_artifact(corpus_of(root)), tmp_path)

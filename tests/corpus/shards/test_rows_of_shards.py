@@ -12,10 +12,11 @@ from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
 from pipeline_assets.build.rows.comparison import document_changes
+from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek, preview
 from pipeline_assets.build.rows.source_row import AnyRow, FileRow
 from pipeline_assets.build.rows.token_rows import TokenShardRows
-from pipeline_assets.build.rows.trace import follow_document, trace_id, trace_token
+from pipeline_assets.build.rows.trace import trace_id, trace_token
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.tokens.families import load_tokenizer
@@ -131,7 +132,7 @@ def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Arti
 def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
     store = rows_of(shards)
 
-    with pytest.raises(UsageError, match=rf"there is no row {len(store)}; give 0 to {len(store) - 1}"):
+    with pytest.raises(UsageError, match=rf"row {len(store)} not found; give 0 to {len(store) - 1}"):
         peek(store, row=len(store))
     with pytest.raises(UsageError, match="no part has the doc_id 'x'"):
         trace_id(store, "x")
@@ -160,5 +161,5 @@ def test_rows_that_are_not_those_of_the_text_are_an_error(shards: Artifact, tmp_
     path.chmod(0o644)
     path.write_bytes(data)
 
-    with pytest.raises(InputError, match="row 0 doesn't hold the tokens of document"):
+    with pytest.raises(InputError, match="row 0 differs from the tokens of document"):
         trace_token(rows_of(other), 0)

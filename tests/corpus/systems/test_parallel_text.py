@@ -15,9 +15,10 @@ from samples import some
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.source_row import SourceRow
-from pipeline_assets.build.rows.trace import follow_source, trace_row
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles

@@ -13,7 +13,8 @@ from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.source_row import format_place, read_record
+from pipeline_assets.build.rows.source_record import read_record
+from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets

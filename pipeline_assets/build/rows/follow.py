@@ -1,0 +1,191 @@
+"""Fates of source rows and documents in every artifact of a data root."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.source_listing import SourceListing, input_file_name, source_name, unread_reason
+from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.lineage import Lineage
+
+
+@dataclass(frozen=True)
+class FollowedRow:
+    """A document, or an unused source row, with its fates downstream.
+
+    Attributes:
+        fate, part: Fate and content in the first corpus that was read from the source; no part if it has no document.
+        rejects: Rejects there with the document's id; empty for a source row.
+        downstream: Fates in downstream artifacts, in build order, then by folder.
+    """
+
+    store: RowStore
+    fate: Fate
+    part: Part | None
+    rejects: Sequence[Reject] = ()
+    downstream: Sequence[tuple[RowStore, Fate]] = ()
+
+
+def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
+    """Follow a source row into everything that was read from a source that lists its file.
+
+    Raises:
+        InputError: No source lists the file, no corpus was built from it, or an artifact is damaged.
+    """
+    lineage = stores.lineage
+    if lineage.unreadable:
+        raise next(iter(lineage.unreadable.values()))
+    listings = list(_listings(lineage))
+    matches = [
+        (listing, file)
+        for listing in listings
+        if (file := input_file_name(listing.manifest, source, lineage.root)) is not None
+    ]
+    followed = [
+        _follow(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
+        for listing, file in matches
+        for store in _readers(stores, listing)
+    ]
+    if followed:
+        return followed
+    if matches:
+        what = f"{matches[0][0].folder} lists this file, but no documents were built from it yet"
+        raise InputError(what, source.file, "build its recipe with `corpusmill run`")
+    names = sorted({source_name(listing.manifest, lineage.root) for listing in listings})
+    fix = f"known sources: {', '.join(names)}" if names else "give the data root of a build with --data"
+    raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
+
+
+def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
+    """Follow every document with an id that was read from a source in the data root.
+
+    Raises:
+        InputError: An artifact is damaged.
+    """
+    for folder, summary in stores.lineage.sealed.items():
+        kind = stores.kinds.get(summary.kind)
+        if kind is None or kind.rows is None or not kind.rows.reads_sources:
+            continue
+        store = kind.rows(open_artifact(folder), stores.lineage)
+        rejects = [reject for reject in store.rejects() if reject.detail == row_id]
+        numbers = store.find(row_id)
+        if numbers:
+            yield _followed(stores, store, numbers[0], "document", rejects)
+        elif rejects:
+            yield FollowedRow(store, Fate(store.artifact, "rejected", reject_summary(rejects[0])), None, rejects)
+
+
+def _listings(lineage: Lineage) -> Iterator[Artifact]:
+    """Yield the artifacts that list input files."""
+    for folder, summary in lineage.sealed.items():
+        has_files = any("bytes" in entry for entry in summary.identity.inputs)
+        if has_files and summary.identity.stage.name != EVALUATION_STAGE.name:
+            manifest = read_manifest(folder)
+            if manifest is not None:
+                yield Artifact(folder, manifest)
+
+
+def _readers(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
+    """Yield the corpora that were read from a listing's files: itself, or artifacts directly downstream."""
+    lineage, digest = stores.lineage, listing.manifest.digest
+    folders = [
+        folder
+        for folder, entry in lineage.downstream(digest)
+        if lineage.folder_for(digest, entry.name) == listing.folder
+    ]
+    for folder in (listing.folder, *folders):
+        store = stores.for_artifact(open_artifact(folder))
+        if store is not None and store.reads_sources:
+            yield store
+
+
+def _follow(stores: RowStores, store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> FollowedRow:
+    def report_loss(outcome: str, detail: str) -> FollowedRow:
+        return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
+
+    if isinstance(source, FileRow) and source.line is not None:
+        current = listing.row(file, source.row)
+        if isinstance(current, FileRow) and current.has_changed:
+            fix = f"name a row by the bytes before it in the old file, {source.path}#ROW, or run the recipe again"
+            raise InputError("file changed after it was read; its line numbers are no longer valid", source.path, fix)
+    is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
+    if isinstance(source, SourceRow) and is_read_in_part:
+        unread = unread_reason(listing.file_entry(file), source.row)
+        if unread is not None:
+            return report_loss("not_read", unread)
+    match = store.find_source(file, source.row)
+    if match is not None:
+        number, is_part = match
+        return _followed(stores, store, number, "merged" if is_part else "document")
+    reject = store.find_reject(file, source.row)
+    if reject is not None:
+        return report_loss(reject[0], reject_summary(reject[1]))
+    ledger = store.artifact.manifest.identity.ledger
+    rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger does not name"
+    if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
+        return report_loss("dropped", f"by {rules}")
+    if ledger.dropped:
+        return report_loss("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+    hint = "`source_row` names a row, in files of lines by the bytes before it"
+    return report_loss("no_row", f"no row begins there; {hint}")
+
+
+def _followed(
+    stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
+) -> FollowedRow:
+    row = UpstreamRow(store, number)
+    part = row.part()
+    place = {"shard": part.shard, "shard_row": part.shard_row}
+    fate = Fate(store.artifact, outcome, place=place, row=number)
+    return FollowedRow(store, fate, part, rejects, [*_downstream_fates(stores, row), *_unknown_fates(stores)])
+
+
+def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
+    """Yield an unknown fate for each artifact whose only upstream artifacts have no rows and are missing."""
+    lineage = stores.lineage
+    for folder, summary in lineage.sealed.items():
+        upstream = summary.identity.upstream
+        if not upstream or any(entry["digest"] in lineage for entry in upstream):
+            continue
+        kinds = [stores.kinds.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
+        if all(kind is not None and kind.rows is None for kind in kinds):
+            store = stores.for_artifact(open_artifact(folder))
+            if store is not None and not store.reads_sources:
+                missing = upstream[0]
+                detail = f"its upstream {missing['name']} {missing['digest']} is missing"
+                yield store, Fate(store.artifact, "unknown", detail)
+
+
+def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[RowStore, Fate]]:
+    """Yield the fate of a row in every downstream artifact, breadth first, once per artifact."""
+    queue, seen = [row], set[Path]()
+    while queue:
+        row = queue.pop(0)
+        part = row.part()
+        for store in _downstream_artifacts(stores, row.store.artifact):
+            fate = store.fate(part) if store.artifact.folder not in seen else None
+            if fate is not None:
+                seen.add(store.artifact.folder)
+                yield store, fate
+                if fate.row is not None and not store.holds_tokens:
+                    queue.append(UpstreamRow(store, fate.row))
+
+
+def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
+    """Yield the nearest downstream artifacts that have rows, skipping those without rows."""
+    lineage = stores.lineage
+    for folder, entry in lineage.downstream(artifact.manifest.digest):
+        if lineage.folder_for(artifact.manifest.digest, entry.name) not in (artifact.folder, None):
+            continue
+        downstream = open_artifact(folder)
+        store = stores.for_artifact(downstream)
+        if store is not None:
+            yield store
+        else:
+            yield from _downstream_artifacts(stores, downstream)

@@ -1,0 +1,113 @@
+"""Rows of parallel text: sentence pairs of a sample and of its token cache.
+
+The token cache has the pairs of its sample in the same order.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, Source, UpstreamRow
+from pipeline_assets.corpus.parallel_text.pair_model import load_model
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS
+from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, open_cache
+from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Reject
+
+_ADVICE = f"see the ids in {MANIFEST}, or give the number of a pair to --row"
+
+
+class PairRows(RowStore):
+    """Pairs of a sample, all in memory; each is a line of the sample's manifest."""
+
+    labels = Labels("sample", "samples", "pair", "texts", "another split", "texts")
+    id_name, advice = "uid", _ADVICE
+    reads_sources = True
+
+    @cached_property
+    def pairs(self) -> Sequence[SampledPair]:
+        return read_sample(self.artifact.path(MANIFEST)).pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[Content]:
+        return (Content(pair.uid, _text(pair).encode(), pair.split.encode()) for pair in self.pairs)
+
+    def row_at(self, number: int) -> Row:
+        self.check_range("pair", number, len(self))
+        pair = self.pairs[number]
+        return Row(number, (Part(pair.uid, pair.split, MANIFEST, number, _text(pair), record=pair),))
+
+    def find(self, row_id: str) -> list[int]:
+        return [number for number, pair in enumerate(self.pairs) if pair.uid == row_id]
+
+    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+        places = ((pair.file, pair.row) for pair in self.pairs)
+        return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
+
+    def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
+        """Return the possible reasons for a missing row: dropped rows are counted, but not stored."""
+        rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
+        return super().find_reject(file, row) or (
+            "not_in_the_sample",
+            Reject(file, row, f"one of {rules}, or the file has no such row"),
+        )
+
+    def origin(self, part: Part) -> Source:
+        pair, listing = part.record, self.listing(part.source)
+        digest = listing.file_entry(pair.file)["digest"]
+        return Source(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
+
+
+class EncodedPairs(RowStore):
+    """Pairs of a token cache; the text of a pair is decoded from its ids, one line per side."""
+
+    labels = Labels("token cache", "token_caches", "pair", contents="pairs")
+    id_name, advice = "uid", _ADVICE
+    holds_tokens = True
+
+    @cached_property
+    def cache(self) -> TokenCache:
+        return open_cache(self.artifact.folder)
+
+    @cached_property
+    def model(self) -> SentencePieceModel:
+        path = self.artifact.path(MODEL)
+        return load_model(path.read_bytes(), path)
+
+    @cached_property
+    def sample(self) -> PairRows:
+        return PairRows(self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"]), self.lineage)
+
+    def __len__(self) -> int:
+        return len(self.cache.splits)
+
+    def __iter__(self) -> Iterator[Content]:
+        for number, uid in enumerate(self.cache.uids):
+            yield Content(bytes(uid).decode(), self.cache.row(number, "pair").tobytes())
+
+    def row_at(self, number: int) -> Row:
+        self.check_range("pair", number, len(self))
+        ids = self.cache.row(number, "pair")
+        text = "\n".join(self.model.decode(self.cache.row(number, side)) for side in ("src", "tgt"))
+        uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
+        return Row(number, (Part(uid, split, MANIFEST, number, text, tokens=len(ids)),), ids=ids)
+
+    def row_of_token(self, position: int) -> int:
+        raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "give --row")
+
+    def find(self, row_id: str) -> list[int]:
+        return [number for number, uid in enumerate(self.cache.uids.tolist()) if uid == row_id.encode()]
+
+    def origin(self, part: Part) -> UpstreamRow:
+        return UpstreamRow(self.sample, part.shard_row)
+
+    def fate(self, part: Part) -> Fate:
+        place = {"shard": "src.ids.npy", "shard_row": part.shard_row}
+        return Fate(self.artifact, "kept", place=place, row=part.shard_row)
+
+
+def _text(pair: SampledPair) -> str:
+    return f"{pair.src_text}\n{pair.tgt_text}"

@@ -1,0 +1,110 @@
+"""Listings of sources: the artifact that lists the files which a corpus was read from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.readers.source_folder import folder_path, has_changed
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class SourceListing:
+    """The artifact that lists the files of a source, and the corpus that was read from them.
+
+    Attributes:
+        artifact: Raw pin or snapshot whose manifest lists the files.
+        corpus: First corpus that contains their rows, before any filter.
+        root: Data root of both.
+    """
+
+    artifact: Artifact
+    corpus: Artifact
+    root: Path
+
+    def row(self, file: str, row: int) -> AnyRow:
+        """Return a row of a file by the name that a Document's `meta` or a normalised row has for it."""
+        folder = folder_path(self.artifact.manifest, self.root)
+        if folder is not None:
+            return FileRow(folder / file, row, has_changed(self.artifact.manifest, folder, file))
+        recipe = self.artifact.manifest.identity.recipe
+        source = SourceRow(recipe["dataset"], recipe["revision"], file, row)
+        entries = (entry for entry in self.artifact.manifest.identity.inputs if entry["name"] == source.file)
+        return replace(source, is_numbered=any("row_groups" in entry for entry in entries))
+
+    def file_entry(self, file: str) -> Mapping[str, Any]:
+        """Return the manifest entry of a file. Raise InputError if the manifest does not list it."""
+        row = self.row(file, 0)
+        name = row.file if isinstance(row, SourceRow) else file
+        for entry in self.artifact.manifest.identity.inputs:
+            if entry["name"] == name:
+                return entry
+        fix = "run `corpusmill verify`, then rebuild the artifact"
+        raise InputError(f"manifest does not list {name}", self.artifact.folder, fix)
+
+
+def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
+    """Find the listing of a source's files, upstream of a corpus.
+
+    Raises:
+        InputError: An upstream artifact is missing, or the corpus has no inputs.
+    """
+    reader = corpus
+    while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
+        corpus = reader
+        if not reader.manifest.identity.inputs:
+            what = f"{reader.manifest.kind} has no inputs"
+            raise InputError(what, reader.folder, "give a corpus that is derived from a source")
+        reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
+    return SourceListing(reader, corpus, lineage.root)
+
+
+def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
+    """Return the manifest input that contains a source's Documents: the one named after it, else the first."""
+    inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
+    return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
+
+
+def input_file_name(reader: Manifest, source: AnyRow, root: Path) -> str | None:
+    """Return the name of a row's file in rows read from a listing; None if it does not list the file."""
+    folder = folder_path(reader, root)
+    names = [entry["name"] for entry in reader.identity.inputs]
+    if isinstance(source, SourceRow):
+        return source.path if folder is None and source.file in names else None
+    if folder is None:
+        return None
+    return next((name for name in names if (folder / name).resolve() == source.path.resolve()), None)
+
+
+def source_name(reader: Manifest, root: Path) -> str:
+    """Return the display name of a source: repo@commit, or its folder."""
+    folder, recipe = folder_path(reader, root), reader.identity.recipe
+    return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
+
+
+def unread_reason(entry: Mapping[str, Any], row: int) -> str | None:
+    """Return why a row of a listed hub file was not read; None if it was read."""
+    if "row_groups" not in entry:
+        return "no row group of the file was drawn"
+    ranges = read_ranges(entry["row_groups"])
+    if any(row in rows for rows in ranges):
+        return None
+    return "rows read of the file: " + (", ".join(f"{rows.start:,} to {rows.stop - 1:,}" for rows in ranges) or "none")
+
+
+def read_ranges(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
+    """Return the row ranges that a manifest's row groups cover, with adjacent groups merged."""
+    ranges: list[range] = []
+    for group in sorted(row_groups, key=lambda group: group["first_row"]):
+        start, stop = group["first_row"], group["first_row"] + group["rows"]
+        if ranges and ranges[-1].stop == start:
+            ranges[-1] = range(ranges[-1].start, stop)
+        elif group["rows"]:
+            ranges.append(range(start, stop))
+    return ranges

@@ -1,0 +1,72 @@
+"""Records of source rows, byte for byte."""
+
+import itertools
+import json
+from pathlib import PurePosixPath
+
+from pipeline_assets.build.rows.source_row import AnyRow, FileRow
+from pipeline_assets.corpus.formats.parquet_rows import row_of_file
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.readers.source_formats import detect_format
+from pipeline_assets.spine.errors import InputError, UsageError
+
+_BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
+_PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
+
+
+def read_record(row: AnyRow, hub: HubFiles) -> bytes:
+    """Return the record of a source row: a line without its newline, or a Parquet row as JSON.
+
+    Of uncompressed lines on a hub, a few megabytes are fetched; of other files, all.
+
+    Raises:
+        UsageError: The file is neither JSON lines nor Parquet, or changed after it was read.
+        InputError: The hub failed, or the file has no such record.
+    """
+    name = row.path.name if isinstance(row, FileRow) else row.path
+    if detect_format(name) not in ("lines", "parquet"):
+        raise UsageError("file is neither JSON lines nor Parquet", row, "leave out --record")
+    if isinstance(row, FileRow):
+        if row.has_changed:
+            raise UsageError("file changed after it was read", row, "restore the file")
+        return _record_in(SourceFile(row.path, name, row.path.stat().st_size), row.row)
+    file = next((file for file in hub.list_files(row.dataset, row.commit) if file.path == row.path), None)
+    if file is None:
+        raise InputError("file not found in the commit", row, "check the address")
+    if row.is_numbered and detect_format(name) == "lines":
+        return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+    if PurePosixPath(name).suffix in _PLAIN:
+        return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
+    return _record_in(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+
+
+def _record_in(file: SourceFile, row: int) -> bytes:
+    if detect_format(file.name) == "parquet":
+        return json.dumps(row_of_file(file.path, row), ensure_ascii=False, default=str).encode()
+    start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
+    record = next((line for place, line in read_lines(line_blocks(file, start), None) if place == row), None)
+    if record is None:
+        raise InputError(f"no line begins at byte {row:,}", file.path, "check that the file is the one that was read")
+    return record.rstrip(b"\r\n")
+
+
+def _numbered_line(file: SourceFile, number: int) -> bytes:
+    lines = (line for _, line in read_lines(line_blocks(file, 0), None) if line.strip())
+    record = next(itertools.islice(lines, number, None), None)
+    if record is None:
+        raise InputError(f"row {number:,} not found", file.path, "check that the file is the one that was read")
+    return record.rstrip(b"\r\n")
+
+
+def _line_on_hub(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
+    line = b""
+    for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
+        span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
+        head, newline, _ = span.local.read_bytes()[max(place - start, 0) :].partition(b"\n")
+        line += head
+        if newline:
+            break
+    return line.rstrip(b"\r")

@@ -1,0 +1,58 @@
+"""Shards of text rows as Arrow tables."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.parquet import open_parquet
+
+_TYPES = {str: pa.string(), int: pa.int64()}
+
+
+def _fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
+    return [
+        pa.field(column.name, pa.struct(_fields(Meta)) if column.type is Meta else _TYPES[column.type], nullable=False)
+        for column in msgspec.structs.fields(struct)
+    ]
+
+
+# large_string: the texts of one table may exceed 2 GiB.
+DOCUMENT_SCHEMA = pa.schema(_fields(Document)).set(0, pa.field("text", pa.large_string(), nullable=False))
+DOCUMENT_DECODER = msgspec.json.Decoder(Document)
+
+
+@dataclass(frozen=True)
+class TableShard:
+    """A shard of rows: JSON lines of Documents, or a Parquet file.
+
+    All shards of an artifact have one schema.
+    """
+
+    file: Path
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        is_lines = self.file.name.endswith(SUFFIX)
+        return DOCUMENT_SCHEMA if is_lines else pq.read_schema(self.file).remove_metadata()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in order, as tables that fit in memory.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        if self.file.name.endswith(SUFFIX):
+            for block in read_line_blocks(self.file):
+                documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
+                yield pa.Table.from_pylist(documents, schema=self.schema)
+        else:
+            with open_parquet(self.file) as parquet:
+                for group in range(parquet.num_row_groups):
+                    yield parquet.read_row_group(group).cast(self.schema)

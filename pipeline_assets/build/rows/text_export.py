@@ -1,0 +1,59 @@
+"""Exports of documents as one plain file of JSON lines or of text lines."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.compressors import compressor_for
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+
+_decoder = msgspec.json.Decoder(DocumentText)
+_ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
+
+
+def write_ndjsonl(corpus: Artifact, path: Path) -> int:
+    """Write documents as JSON lines and return their number. Compression and errors are those of `write_txt`."""
+    return _write(corpus, path, lambda lines: lines)
+
+
+def write_txt(corpus: Artifact, path: Path) -> int:
+    """Write each text as one line, with blanks for its line breaks; return the number of lines.
+
+    Blank texts are omitted, so that `text_unit: line` reads back as many documents as were written. The file is
+    compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.
+
+    Raises:
+        UsageError: `path` is a folder.
+    """
+    return _write(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
+
+
+def _texts(lines: bytes) -> Iterator[str]:
+    texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
+    return (text for text in texts if text.strip(_ASCII_BLANKS))
+
+
+def raise_if_folder(path: Path) -> None:
+    """Raise UsageError if an output file is a folder; callers check this before a build."""
+    if path.is_dir():
+        raise UsageError("output file is a folder", path, "name a file")
+
+
+def _write(corpus: Artifact, path: Path, convert: Callable[[bytes], bytes]) -> int:
+    raise_if_folder(path)
+    durable.make_folder(path.absolute().parent)
+    written, stream = 0, compressor_for(path.name)
+    with durable.DurableFile(path) as file:
+        for shard in shard_rows(corpus):
+            for lines in read_line_blocks(corpus.path(shard)):
+                data = convert(lines)
+                file.write(stream.compress(data))
+                written += data.count(b"\n")
+        file.write(stream.flush())
+    return written
