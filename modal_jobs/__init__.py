@@ -1,1 +1,1 @@
-"""Modal apps: images, volumes and GPUs around kernels."""
+"""Modal apps, which run kernels in cloud containers with GPUs."""

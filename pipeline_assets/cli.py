@@ -1,8 +1,9 @@
 """The `corpusmill` program.
 
-Results go to stdout, progress to stderr; exit status 0 is yes, 1 no, 2 wrong use. Each command is a function of its
-name. Its module is imported when the command or its help is requested, so that it does not wait for imports of other
-commands, such as the hub client or Dagster.
+Results go to stdout, progress to stderr. Exit status 0 means success, 1 a negative result, 2 wrong usage.
+
+Each command is a function, whose module is imported when the command or its help is requested. So no command waits for
+the imports of others, such as the hub client or Dagster.
 """
 
 import functools

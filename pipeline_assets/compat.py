@@ -21,7 +21,7 @@ def instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.Dags
     """Open the Dagster instance of a home folder.
 
     Args:
-        overrides: parts of `dagster.yaml` that replace those of the folder. `DagsterInstance` has no argument for them.
+        overrides: Parts of `dagster.yaml` that replace those of the folder. `DagsterInstance` has no argument for them.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -40,7 +40,7 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
     """Run the `dagster` command of `sys.argv`.
 
     Args:
-        start_process: starts the processes of `dagster dev`, in place of `open_ipc_subprocess`. The command has no
+        start_process: Starts the processes of `dagster dev`, in place of `open_ipc_subprocess`. The command has no
             option for the webserver.
     """
     import dagster._cli

@@ -96,7 +96,7 @@ def _is_configured(home: Path) -> bool:
 
 
 def _is_incomplete(home: Path) -> bool:
-    """Check whether a database is missing or unfinished and no run can be lost."""
+    """Check whether a database is missing or unfinished; False if runs are stored."""
     has_unfinished = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
     return has_unfinished and not _has_rows(home / _RUNS, "runs")
 

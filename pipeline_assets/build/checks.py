@@ -17,9 +17,9 @@ class Check:
     """Check of an artifact of a kind.
 
     Attributes:
-        question: the invariant, as a sentence for people.
-        evaluate: evaluates an artifact, with its target and the data root.
-        is_blocking: whether a failure stops downstream builds; otherwise it is a warning.
+        question: The invariant, as a sentence for people.
+        evaluate: Evaluates an artifact, with its target and the data root.
+        is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
     """
 
     name: str
@@ -41,7 +41,7 @@ def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
     """Return the check of a function that also needs target and data root.
 
-    Name and question are as in `artifact_check`.
+    Name and question come from the function, as in `artifact_check`.
     """
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 

@@ -24,8 +24,8 @@ class BuildReport:
     """Result of a build.
 
     Attributes:
-        was_current: whether the artifact matched its recipe before, so that nothing was built.
-        checks: results of the checks that ran now.
+        was_current: Whether the artifact matched its recipe before, so that nothing was built.
+        checks: Results of the checks that ran now.
     """
 
     artifact: Artifact
@@ -39,7 +39,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     A failed check raises nothing: see `Target.raise_if_failed`.
 
     Args:
-        rerun_checks: whether checks that ran before run again.
+        rerun_checks: Whether checks that ran before run again.
 
     Raises:
         InputError: As the `build` of the kind.

@@ -28,11 +28,11 @@ class PartialBuild:
     """Staging directories of an artifact, or folders that a seal moved aside.
 
     Attributes:
-        folders: all of them; the other attributes describe the last.
-        finished_shards: number of finished shards by stage, in order of names.
-        last_write: latest write of a builder.
-        is_sealing: whether everything is built and only the seal was interrupted.
-        builder: running builder; None if no process holds the lock.
+        folders: All these folders; the other attributes describe the last one.
+        finished_shards: Number of finished shards by stage, in order of names.
+        last_write: Latest write of a builder.
+        is_sealing: Whether everything is built and only the seal was interrupted.
+        builder: Running builder; None if no process holds the lock.
     """
 
     folders: Sequence[Path]
@@ -56,12 +56,12 @@ class ArtifactStatus:
     """State of one requested artifact.
 
     Attributes:
-        condition: state of the build, if one is running or was interrupted; otherwise that of the sealed artifact. A
+        condition: State of the build, if one is running or was interrupted; otherwise that of the sealed artifact. A
             leftover next to an up-to-date artifact is ignored, because no build will use it.
-        sealed: state of the sealed artifact, even during another build.
-        reason: why it is failed, stale, damaged or missing; None if it is current.
+        sealed: State of the sealed artifact, even during another build.
+        reason: Why it is failed, stale, damaged or missing; None if it is current.
         manifest: None if no readable artifact is sealed.
-        checks: results of the checks of the sealed artifact.
+        checks: Results of the checks of the sealed artifact.
     """
 
     target: Target
@@ -85,7 +85,7 @@ class Orphan:
     """Artifact that no recipe requests.
 
     Attributes:
-        damage: why its manifest cannot be read; `digest` and `name` are then None.
+        damage: Why its manifest cannot be read; `digest` and `name` are then None.
     """
 
     folder: Path
@@ -130,7 +130,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
     """Return the state of a target.
 
     Args:
-        has_leftover: whether a staging directory or leftover exists. Large folders are scanned once for all targets.
+        has_leftover: Whether a staging directory or leftover exists. Large folders are scanned once for all targets.
     """
     place = root / target.folder
     unfinished = _unfinished(place) if has_leftover else None

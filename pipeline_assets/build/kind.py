@@ -56,7 +56,7 @@ class Job:
         """Return inputs by partition, or by name if they have none.
 
         Args:
-            kinds: kinds of the inputs to return; none returns all.
+            kinds: Kinds of the inputs to return; none returns all.
         """
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
@@ -76,18 +76,18 @@ class Kind:
 
     Attributes:
         name: `system/artifact`.
-        stage: stage and version that build it.
-        build: builds one from its target alone, so that a target from a manifest suffices.
-        description: description for people; the first line is a summary.
-        formats: formats of its files, as shown in the UI.
-        external_inputs: returns the local files outside the data root that a sealed artifact was built from, or None.
-        labels: names of files that are not content: they contain a time or a path.
-        checks: checks of every artifact. If the first one, of the files, fails, the others do not run.
-        rows: access to its rows for trace, peek, diff and scoring; None if it has none.
-        preview: returns a table for people; by default, the first rows.
-        after_build: writes additional files next to an artifact.
-        listing: lists the external files that a target needs, before its build; None if it needs only artifacts.
-        tokens: returns the tokens that a recipe requests; None if all.
+        stage: Stage and version that build it.
+        build: Builds one from its target alone, so that a target from a manifest suffices.
+        description: Description for people; the first line is a summary.
+        formats: Formats of its files, as shown in the UI.
+        external_inputs: Returns the local files outside the data root that a sealed artifact was built from, or None.
+        labels: Names of files that are not content: they contain a time or a path.
+        checks: Checks of every artifact. If the first one, of the files, fails, the others do not run.
+        rows: Access to its rows for trace, peek, diff and scoring; None if it has none.
+        preview: Returns a table for people; by default, the first rows.
+        after_build: Writes additional files next to an artifact.
+        listing: Lists the external files that a target needs, before its build; None if it needs only artifacts.
+        tokens: Returns the tokens that a recipe requests; None if all.
         pool: Dagster pool that limits its parallel steps; steps that read a hub use `hub`.
     """
 
@@ -125,10 +125,10 @@ class Kind:
         Its folder is `system/recipe/artifact/partition` in the data root, unless `more` has another one.
 
         Args:
-            recipe: name of the recipe.
-            content: part of the recipe that the bytes depend on.
-            upstream: inputs, in order.
-            more: other attributes of the target.
+            recipe: Name of the recipe.
+            content: Part of the recipe that the bytes depend on.
+            upstream: Inputs, in order.
+            more: Other attributes of the target.
         """
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]
@@ -183,7 +183,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
     """Return the `build` of artifacts with files.
 
     Args:
-        make: writes the files into the staging directory of a job, and describes them.
+        make: Writes the files into the staging directory of a job, and describes them.
     """
 
     def build(target: Target, run: Run) -> Artifact:
@@ -217,7 +217,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
     Only a manifest is written. An artifact that matches its recipe is not described again, since that may take long.
 
     Args:
-        describe: describes the inputs.
+        describe: Describes the inputs.
     """
 
     def build(target: Target, run: Run) -> Artifact:
@@ -255,7 +255,7 @@ def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
     """Return the figures that are known before a build.
 
     Args:
-        listed: external files of the artifact.
+        listed: External files of the artifact.
     """
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}

@@ -54,7 +54,7 @@ class Recipe(RecipeSection):
         They are checked even if keys are invalid. A value of the wrong type is skipped: its own error is reported.
 
         Args:
-            root: data root of the build; None checks no folder.
+            root: Data root of the build; None checks no folder.
         """
         return iter(())
 
@@ -103,7 +103,7 @@ class Recipe(RecipeSection):
         """Return the recipe with the values of a file.
 
         Args:
-            root: data root of the build; None checks no folder.
+            root: Data root of the build; None checks no folder.
 
         Raises:
             UsageError: All unknown keys (with the nearest ones), invalid values and contradictions, with lines.

@@ -20,7 +20,7 @@ def recipe_path(name: str, root: Path) -> Path:
     """Return the file of a recipe.
 
     Args:
-        name: path of the file, or name of a recipe of the data root or the project.
+        name: Path of the file, or name of a recipe of the data root or the project.
 
     Raises:
         UsageError: No recipe has this name; the message suggests the nearest one.

@@ -81,7 +81,7 @@ def _with_revision(text: str, dataset: str, commit: str) -> str:
     """Return a recipe with another revision of a dataset.
 
     Args:
-        text: accepted by `parse_yaml`: ruamel.yaml limits neither depth nor growth.
+        text: Accepted by `parse_yaml`: ruamel.yaml limits neither depth nor growth.
     """
     has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
     _, _, offset = load_yaml_guess_indent(text)

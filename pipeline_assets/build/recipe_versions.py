@@ -30,13 +30,13 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class Version:
-    """Version of a recipe at a time.
+    """Version of a recipe at one moment.
 
     Attributes:
-        path: its recipe file; that of the newest version if no head moved.
-        before: recipe file of the previous version; None if it is not built from one.
-        moved: datasets whose commits differ from those of the previous version, as text.
-        unreachable: errors of datasets whose head is unknown; their commits are kept.
+        path: Recipe file of the version, or of the newest existing version if no head moved.
+        before: Recipe file of the previous version; None if it is not built from one.
+        moved: Datasets whose commits differ from those of the previous version, as text.
+        unreachable: Errors of datasets whose head is unknown; their commits are kept.
     """
 
     path: Path

@@ -33,7 +33,7 @@ class NumberSetting:
         """Return the number in the environment variables, or the default.
 
         Raises:
-            UsageError: the value is not a whole number, or out of range.
+            UsageError: The value is not a whole number, or out of range.
         """
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
@@ -70,14 +70,14 @@ class Run:
     """Settings of a build.
 
     Attributes:
-        root: the data root.
-        settings: workers, memory, compression level and other run settings.
-        hub: reading access to a hub; None if nothing is read from one.
-        replace: whether a build may replace a damaged artifact, or one of another recipe.
-        wait_s: seconds to wait while another process builds the same artifact; 0 refuses immediately.
-        publishes: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
-        remote_launcher: remote launcher of score shards; None runs them on this machine.
-        previous_recipe: recipe whose artifacts are reused if they are up to date; None reuses none.
+        root: The data root.
+        settings: Workers, memory, compression level and other run settings.
+        hub: Reading access to a hub; None if nothing is read from one.
+        replace: Whether a build may replace a damaged artifact, or one of another recipe.
+        wait_s: Seconds to wait while another process builds the same artifact; 0 refuses immediately.
+        publishes: Whether artifacts for a hub are uploaded; a rebuild uploads nothing.
+        remote_launcher: Remote launcher of score shards; None runs them on this machine.
+        previous_recipe: Recipe whose artifacts are reused if they are up to date; None reuses none.
     """
 
     root: Path
@@ -108,7 +108,7 @@ class Run:
         The default hub is the one of the environment, with its cache in the data root.
 
         Raises:
-            UsageError: a variable has an invalid value.
+            UsageError: A variable has an invalid value.
         """
         settings = RunSettings(
             WORKERS.read(variables) if workers is None else workers,

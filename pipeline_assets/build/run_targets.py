@@ -19,9 +19,9 @@ class TargetOutcome:
 
     Attributes:
         manifest: None if the target waits for others or failed.
-        was_current: whether it matched its recipe before, so that nothing was built.
-        checks: results of the checks, if they ran.
-        failure: error of the build, or the blocking check that failed.
+        was_current: Whether it matched its recipe before, so that nothing was built.
+        checks: Results of the checks, if they ran.
+        failure: Error of the build, or the blocking check that failed.
     """
 
     target: Target
@@ -37,7 +37,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     Targets that are up to date are skipped. An artifact that a check blocks is not built again: its checks run again.
 
     Args:
-        keep_going: whether to continue after a failure with targets that do not depend on it.
+        keep_going: Whether to continue after a failure with targets that do not depend on it.
 
     Raises:
         InputError: A build failed, or a blocking check. With `keep_going`: only a RetryableError that would fail every

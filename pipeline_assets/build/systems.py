@@ -21,8 +21,8 @@ class Systems:
     them is requested.
 
     Attributes:
-        pages: names of modules by system.
-        kinds: kinds of all systems by name.
+        pages: Names of modules by system.
+        kinds: Kinds of all systems by name.
     """
 
     def __init__(self, pages: Mapping[str, str]) -> None:
@@ -35,8 +35,8 @@ class Systems:
         """Add a system, before any of its recipes or artifacts is read.
 
         Args:
-            name: also the folder of its artifacts in a data root.
-            page: name of the module that describes it.
+            name: Also the folder of its artifacts in a data root.
+            page: Name of the module that describes it.
         """
         self.pages[name] = page
         AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
@@ -58,7 +58,7 @@ class Systems:
         """Read the recipe in a file, of the class that its `system` names.
 
         Args:
-            root: data root in which it will be built and whose folders it may name; None checks no folder.
+            root: Data root in which it will be built and whose folders it may name; None checks no folder.
 
         Raises:
             UsageError: The file or the system is unknown, or the recipe is invalid.
@@ -66,7 +66,7 @@ class Systems:
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Return the recipe with the values of a file; arguments and errors as in `read_recipe`."""
+        """Return the recipe with these values; arguments and errors are as for `read_recipe`."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(self.pages)}")

@@ -57,21 +57,21 @@ class Target:
     """Artifact that a recipe requests.
 
     Attributes:
-        kind: its kind, which builds and checks it.
-        name: name for people; not in the digest, nor are the names of inputs.
-        folder: folder below the data root.
-        recipe: the part of the recipe that the bytes depend on. A setting of a later step would rebuild the artifact.
-        upstream: inputs, in order.
+        kind: Its kind, which builds and checks it.
+        name: Name for people; not in the digest, nor are the names of inputs.
+        folder: Folder below the data root.
+        recipe: The part of the recipe that the bytes depend on. A setting of a later step would rebuild the artifact.
+        upstream: Inputs, in order.
         tokenizer: {family, sha256}; None if the artifact uses none.
-        partition: key of the partition; None if its kind has none.
-        name_key: recipe key that determines the folder.
-        export_as: name of the copy of the manifest for git; None if it is not copied.
-        intended_use: what the recipe builds from it, for the manifest. It changes no byte, so recipes can share the
+        partition: Key of the partition; None if its kind has none.
+        name_key: Recipe key that determines the folder.
+        export_as: Name of the copy of the manifest for git; None if it is not copied.
+        intended_use: What the recipe builds from it, for the manifest. It changes no byte, so recipes can share the
             artifact. None if not recorded.
-        external_inputs: local files outside the data root that it is built from; None if it has none.
-        checked_against: artifacts that its checks read; its content does not depend on them.
-        count_limit: limit for its counts; None if the recipe sets none.
-        is_external: whether another recipe builds it. It is then up to date, however it was built.
+        external_inputs: Local files outside the data root that it is built from; None if it has none.
+        checked_against: Artifacts that its checks read; its content does not depend on them.
+        count_limit: Limit for its counts; None if the recipe sets none.
+        is_external: Whether another recipe builds it. It is then up to date, however it was built.
     """
 
     kind: "Kind"
@@ -217,7 +217,7 @@ class Target:
         An artifact that matches is not changed; another one is replaced only if `replace` is set.
 
         Args:
-            make: writes the files into the staging directory, and describes them.
+            make: Writes the files into the staging directory, and describes them.
 
         Raises:
             UsageError: The folder has another artifact, and `replace` is not set.

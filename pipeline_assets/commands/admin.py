@@ -58,7 +58,7 @@ def pin(
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Print a dataset's commit; with --recipe, write it there.
+    """Print a dataset's commit, or pin it in a recipe with --recipe.
 
     Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
     """
@@ -84,7 +84,7 @@ def export(
     to: Annotated[Path, typer.Option(help="Output folder, tracked in git.")] = Path("manifests"),
     data: Root = Path("data"),
 ) -> None:
-    """Copy the manifests of built artifacts, for commit.
+    """Copy the manifests of built artifacts, to be committed.
 
     Example: corpusmill manifests export
     """

@@ -133,7 +133,7 @@ def run(
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
-    """Build a recipe. Warnings of checks are printed last, every time.
+    """Build a recipe. Each run ends with the warnings of all checks.
 
     Example: corpusmill run healing_text_v1 --partition valid --workers 2
     """

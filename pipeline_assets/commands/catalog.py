@@ -7,7 +7,7 @@ GROUPS = {
     ),
     "dedup": ("Explain deduplication: its bands and its decisions.", "explain --threshold 0.8"),
     "nemotron": (
-        "Process the Nemotron datasets and others of their layout.",
+        "Process the Nemotron datasets and others with the same layout.",
         "inventory --dataset my/folder --out-dir out",
     ),
     "stage2": (
@@ -26,12 +26,12 @@ COMMANDS = {
     "commands.admin": {
         "init": "Inspect files and write a recipe for them.",
         "recipes": "List all recipes with their state.",
-        "pin": "Print a dataset's commit; with --recipe, write it there.",
+        "pin": "Print a dataset's commit, or pin it in a recipe with --recipe.",
         "tokenizer check": "Check a tokenizer file against its pinned hash.",
-        "manifests export": "Copy the manifests of built artifacts, for commit.",
+        "manifests export": "Copy the manifests of built artifacts, to be committed.",
     },
     "commands.plan": {"plan": "Predict what a recipe's build fetches, reads and writes."},
-    "commands.build": {"run": "Build a recipe. Warnings of checks are printed last, every time."},
+    "commands.build": {"run": "Build a recipe. Each run ends with the warnings of all checks."},
     "demo.demo": {"demo": "Build small corpora of every system, offline."},
     "demo.mixture": {"stage2 smoke": "Build a small version of the shipped mixture, offline."},
     "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
@@ -55,13 +55,13 @@ COMMANDS = {
         "stage-a hf-stream": "Read a sample of hub datasets at a commit.",
         "stage-a ingest-manifest": "Normalise every source of a recipe.",
         "stage-a ingest-wikipedia": "Read the output of wikiextractor: <doc> elements or JSON lines.",
-        "stage-a ingest-stackexchange": "Read Posts.xml or .7z of sites; each site is a source.",
+        "stage-a ingest-stackexchange": "Read Posts.xml files or .7z dumps; each site is one source.",
         "stage-a normalize": "Read local files: .jsonl, .parquet, .txt, compressed or not.",
         "stage-a filter": "Filter the sources normalised in the same --out-dir.",
     },
     "commands.corpora": {
         "stage-a dedup": "Drop duplicates; the order of the sources decides which is first.",
-        "stage-a signatures": "Store a corpus's signatures for `dedup --seen` of later corpora.",
+        "stage-a signatures": "Store a corpus's signatures, for `dedup --seen` with later ones.",
         "stage-a decontaminate": "Drop or cut documents that contain items of evaluation sets.",
         "stage-a pack": "Pack weighted sources into token rows of one length.",
         "stage-a report": "Report on sources, their deduplication and decontamination.",
@@ -69,7 +69,7 @@ COMMANDS = {
     },
     "commands.nemotron": {
         "nemotron inventory": "Describe the rows of each split: files, columns, types, metadata.",
-        "nemotron run-all": "Build pools of the shipped recipe's six datasets at their heads.",
+        "nemotron run-all": "Build pools from the latest commits of the shipped six datasets.",
         "nemotron pools": "Build pools from sealed rows, deduplicating them first if needed.",
         "nemotron normalize": "Render rows as Harmony texts with exact token counts, as Parquet.",
     },
@@ -85,7 +85,7 @@ COMMANDS = {
         "stage2 filter": "Filter rows of a hub dataset: repeated windows, length, language.",
         "stage2 process": "Build a whole recipe, up to verified token shards.",
         "stage2 verify": "Read every token shard of a recipe and write a dated inventory.",
-        "stage2 docs": "Write the page on the shipped mixtures from their manifests.",
+        "stage2 docs": "Write the docs page on the shipped mixtures from their manifests.",
         "stage2 train-config": "Print a trainer's configuration for the shards, as YAML.",
     },
     "commands.parallel": {

@@ -126,7 +126,7 @@ def signatures(
     *,
     build: BuildInFolder,
 ) -> None:
-    """Store a corpus's signatures for `dedup --seen` of later corpora.
+    """Store a corpus's signatures, for `dedup --seen` with later ones.
 
     Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/signatures/all

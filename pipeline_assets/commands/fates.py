@@ -115,7 +115,7 @@ def _group_json(group: "DocumentGroup") -> dict[str, Any]:
     }
 
 
-def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
+def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all: bool) -> Iterator[str]:
     from pipeline_assets.corpus.dedup.decision import read_document, word_diff
 
     yield f"{group.corpus.folder}: {1 + len(group.dropped):,} duplicates, one is kept"
@@ -130,7 +130,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: b
         yield f"kept  {_member_line(lineage, group.kept, document)}{seen}"
         yield _excerpt(kept)
     dropped = sorted(group.dropped, key=lambda member: member.decision.doc_id != doc_id)
-    shown = dropped if every else dropped[:_MAX_DROPPED]
+    shown = dropped if show_all else dropped[:_MAX_DROPPED]
     for member in shown:
         decision, document = member.decision, read_document(lineage, member)
         yield f"{decision.decision.replace('_', ' ')}  {_member_line(lineage, member, document)}"

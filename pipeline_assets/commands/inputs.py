@@ -102,7 +102,7 @@ def hub_source(
 
     Args:
         hub: Hub client.
-        dataset: owner/name.
+        dataset: Owner/name.
         config: Config of the dataset's card; `default` for all files.
         commit: Commit of the dataset.
         amount: Key `amount` of the section.

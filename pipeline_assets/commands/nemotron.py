@@ -101,7 +101,7 @@ def run_all(
     *,
     build: Build,
 ) -> None:
-    """Build pools of the shipped recipe's six datasets at their heads.
+    """Build pools from the latest commits of the shipped six datasets.
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """

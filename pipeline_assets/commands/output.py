@@ -18,7 +18,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Explain errors of standard output, which are no errors of the data root.
+    """Report errors in writing standard output instead of blaming the data root.
 
     Raises:
         BrokenPipeError: The reader has closed the pipe.

@@ -30,7 +30,7 @@ def plan(
 ) -> bool:
     """Predict what a recipe's build fetches, reads and writes.
 
-    Fetch only listing and footers. Exit status 1: it does not fit the disk.
+    Fetches only the listing and footers. Exit status 1: the build does not fit on the disk.
 
     Example: corpusmill plan healing_text_v1
     """

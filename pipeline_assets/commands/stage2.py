@@ -300,7 +300,7 @@ def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Pa
 
 
 def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] = _PAGE) -> None:
-    """Write the page on the shipped mixtures from their manifests.
+    """Write the docs page on the shipped mixtures from their manifests.
 
     Example: corpusmill stage2 docs
     """

@@ -140,7 +140,7 @@ def ingest_stackexchange(
     keys: Annotated[Content, Section(StackExchangeSource)],
     build: Build,
 ) -> None:
-    """Read Posts.xml or .7z of sites; each site is a source.
+    """Read Posts.xml files or .7z dumps; each site is one source.
 
     Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out
     """

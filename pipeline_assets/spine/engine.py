@@ -105,7 +105,7 @@ def run_stage(
 def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> RunStage[S]:
     """Bind work and settings that several stages share, so that workers load once.
 
-    The work dispatches on the shards' types. Errors are those of `run_stage`.
+    The work dispatches on the shards' types. Errors are as for `run_stage`.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
@@ -132,7 +132,7 @@ def adopt_finished_shards(
 ) -> Generator[Receipt]:
     """Yield receipts in the order of `shards`, running only unfinished shards.
 
-    `run_missing` runs them. Errors are those of `run_stage`.
+    `run_missing` runs them. Errors are as for `run_stage`.
     """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}

@@ -99,7 +99,7 @@ class RetryableError(InputError):
 
 
 class TransientError(RetryableError):
-    """Obstacle that passes by itself, such as a busy hub or another builder."""
+    """Error that resolves itself with time, such as a busy hub or another builder."""
 
 
 class DeniedError(RetryableError):

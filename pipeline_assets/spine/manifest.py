@@ -208,7 +208,7 @@ class Manifest:
         canonical_json(
             {key: value[key] for key in ("kind", "name", "storage")}
         )  # raises for types that are not canonical
-        return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
+        return _encode_json(value | {"seal": "sha256:" + hashlib.sha256(_encode_json(value)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
@@ -266,7 +266,7 @@ def is_inside(name: str) -> bool:
     return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
 
 
-def _written(value: Json) -> bytes:
+def _encode_json(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 

@@ -54,7 +54,7 @@ class MetadataFile(Generic[T]):
         return self.parse(self.read_raw(path), path)
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; errors are those of `read`.
+        """Return the bytes of a file; raise the same errors as `read`.
 
         A string is accepted too, since building a Path takes longer than reading the file.
         """

@@ -119,7 +119,7 @@ def _tag_key(problem: ErrorDetails) -> str:
 def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """List the keys of the section that contains a location.
 
-    Of all possible sections if no tag selects one.
+    If no tag selects a section, list the keys of all possible ones.
     """
     sections, _ = _section_names(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})

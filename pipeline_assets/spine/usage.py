@@ -16,7 +16,7 @@ _forked_maxrss, _forked_cpu_s = 0, 0.0
 def count_forked(maxrss: int, cpu_s: float) -> None:
     """Add the usage of a worker that the fork server waited for.
 
-    `getrusage` here excludes it.
+    `getrusage` in this process does not include this worker.
     """
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
@@ -25,7 +25,7 @@ def count_forked(maxrss: int, cpu_s: float) -> None:
 def forget_forked_cpu() -> None:
     """Reset the CPU time of forked workers.
 
-    The server has ended, so that `getrusage` here includes it.
+    Called after the server has ended, because `getrusage` in this process then includes that time.
     """
     global _forked_cpu_s
     _forked_cpu_s = 0.0

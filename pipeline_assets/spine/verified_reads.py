@@ -76,9 +76,9 @@ def verify_reads() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collect_hashes() -> Iterator[dict[str, str]]:
-    """Collect the hashes of files that the block reads whole, by path.
+    """Collect the hash of each file that the block reads completely, by path.
 
-    A worker puts them into the receipt of its shard.
+    A worker stores these hashes in the receipt of its shard.
     """
     global _gathered
     former, _gathered = _gathered, {}

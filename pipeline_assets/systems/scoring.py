@@ -102,7 +102,7 @@ def _score(job: Job) -> BuildResult:
 
 
 def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
-    """Return the work of scoring a target whose pools and model are pinned."""
+    """Estimate the work of scoring a target whose pools and model are pinned."""
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
         return _split_work(target, run, files, select_rows(files, max_rows))

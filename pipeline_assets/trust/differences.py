@@ -20,7 +20,7 @@ class FileFinding:
     """File that differs between sealed and rebuilt artifact, or is damaged.
 
     Attributes:
-        damage: what is wrong with the sealed file; None if it is intact.
+        damage: What is wrong with the sealed file; None if it is intact.
     """
 
     path: str
@@ -51,9 +51,9 @@ class Step:
     """Rebuild of one artifact.
 
     Attributes:
-        target: target that its manifest describes.
-        manifest: manifest that the rebuild must produce.
-        place: folder of the sealed artifact; None if only a copy of the manifest exists.
+        target: Target that its manifest describes.
+        manifest: Manifest that the rebuild must produce.
+        place: Folder of the sealed artifact; None if only a copy of the manifest exists.
     """
 
     target: Target
@@ -68,12 +68,12 @@ class StepOutcome:
     Attributes:
         verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if an
             input came out different.
-        rebuilt: new manifest; None if the artifact was not rebuilt.
-        is_sealed_intact: whether the sealed files were read and match their manifest.
-        files: files that differ in content, or are damaged.
-        other_differences: other differences of the identity (counts, decisions, inputs), a line each.
-        stored_otherwise: files of equal content in other bytes, which is no difference.
-        versions: versions of libraries, and of other things, that changed since the seal.
+        rebuilt: New manifest; None if the artifact was not rebuilt.
+        is_sealed_intact: Whether the sealed files were read and match their manifest.
+        files: Files that differ in content, or are damaged.
+        other_differences: Other differences of the identity (counts, decisions, inputs), a line each.
+        stored_otherwise: Files of equal content in other bytes, which do not count as a difference.
+        versions: Versions of libraries, and of other things, that changed since the seal.
     """
 
     step: Step
@@ -90,7 +90,7 @@ def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutco
     """Compare a rebuilt manifest with the sealed one.
 
     Args:
-        holds_sealed: whether to read and check every sealed file too.
+        holds_sealed: Whether to read and check every sealed file too.
 
     Raises:
         RetryableError: The sealed artifact was replaced during the rebuild.

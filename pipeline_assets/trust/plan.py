@@ -37,8 +37,8 @@ def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[Cap
     """Check the space for a data root and a cache; one check if both are on one disk.
 
     Args:
-        written: bytes for the data root.
-        fetched: bytes for the cache.
+        written: Bytes for the data root.
+        fetched: Bytes for the cache.
     """
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
@@ -75,8 +75,8 @@ class ArtifactPlan:
     """Plan of one artifact.
 
     Attributes:
-        figures: planned figures by name; empty if the artifact is built.
-        sample: part of a hub dataset that it reads; None if it reads none.
+        figures: Planned figures by name; empty if the artifact is built.
+        sample: Part of a hub dataset that it reads; None if it reads none.
     """
 
     status: ArtifactStatus
@@ -103,10 +103,10 @@ class RecipePlan:
     """Plan of a recipe.
 
     Attributes:
-        artifacts: plans of its artifacts, upstream first.
-        fetched_bytes: bytes that planning fetched: listings and footers.
-        missing_bytes: bytes that the build will fetch.
-        rooms: checks of disk space; empty if everything is built.
+        artifacts: Plans of its artifacts, upstream first.
+        fetched_bytes: Bytes that planning fetched: listings and footers.
+        missing_bytes: Bytes that the build will fetch.
+        rooms: Checks of disk space; empty if everything is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -125,7 +125,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     Only artifacts that are not built yet cause requests to a hub.
 
     Args:
-        statuses: states of all its artifacts, see `artifact_statuses`.
+        statuses: States of all its artifacts, see `artifact_statuses`.
 
     Raises:
         InputError: The hub cannot be read.
@@ -144,7 +144,7 @@ def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> Artif
     """Return the plan of one artifact.
 
     Args:
-        missing: bytes to fetch by file, to which those of this artifact are added.
+        missing: Bytes to fetch by file, to which those of this artifact are added.
     """
     target = status.target
     for upstream in target.upstream:

@@ -38,9 +38,9 @@ class RebuildPlan:
         """Plan the rebuild of the artifact in `folder`.
 
         Args:
-            root: data root, where upstream artifacts are located by digest.
-            kinds: all kinds by name.
-            with_upstream: whether all inputs are rebuilt too. Otherwise they are used as sealed, except members, which
+            root: Data root, where upstream artifacts are located by digest.
+            kinds: All kinds by name.
+            with_upstream: Whether all inputs are rebuilt too. Otherwise they are used as sealed, except members, which
                 are in the artifact's own folder.
 
         Raises:
@@ -158,7 +158,7 @@ class ScratchFolder:
     """Open scratch folder.
 
     Attributes:
-        kept: path to which it is renamed if it is kept.
+        kept: Path to which it is renamed if it is kept.
     """
 
     folder: Path
@@ -185,7 +185,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     """Open the scratch folder of a rebuild, exclusively.
 
     Args:
-        ticket: what is rebuilt, and with which versions. A folder with another ticket is deleted, because its shards
+        ticket: What is rebuilt, and with which versions. A folder with another ticket is deleted, because its shards
             are those of another program.
 
     Raises:
@@ -228,11 +228,11 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     difference. An interrupted rebuild is continued.
 
     Args:
-        run: settings; its data root is searched for upstream artifacts by digest.
-        kinds: all kinds by name.
-        with_upstream: whether inputs are rebuilt too, starting at the hub. Then only manifests of sealed artifacts are
+        run: Settings; its data root is searched for upstream artifacts by digest.
+        kinds: All kinds by name.
+        with_upstream: Whether inputs are rebuilt too, starting at the hub. Then only manifests of sealed artifacts are
             read, and the files of `folder` for the comparison.
-        keep: whether to keep an identical copy; a different one is always kept.
+        keep: Whether to keep an identical copy; a different one is always kept.
 
     Raises:
         UsageError: As `RebuildPlan`.

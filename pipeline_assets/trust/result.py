@@ -73,10 +73,10 @@ class Scope:
     """Extent of a verification.
 
     Attributes:
-        root: data root, to verify upstream artifacts and its hub cache; None verifies the artifact and its members.
-        sample: sample of the bytes to read; None reads all.
-        content: whether to recompute the contents of compressed and Parquet files; a sample always does.
-        threads: number of files read in parallel.
+        root: Data root, to verify upstream artifacts and its hub cache; None verifies the artifact and its members.
+        sample: Sample of the bytes to read; None reads all.
+        content: Whether to recompute the contents of compressed and Parquet files; a sample always does.
+        threads: Number of files read in parallel.
     """
 
     root: Path | None = None
@@ -91,13 +91,13 @@ class Verification:
     """Files that were checked, and findings.
 
     Attributes:
-        tasks: hash tasks, one per file of the artifacts that exists in its sealed size.
-        findings: all damage and all missing files.
-        out_of_place: number of findings that need no reading: missing, of another size, not named.
-        label_names: returns the names of the labels of a kind.
+        tasks: Hash tasks, one per file of the artifacts that exists in its sealed size.
+        findings: All damage and all missing files.
+        out_of_place: Number of findings that need no reading: missing, of another size, not named.
+        label_names: Returns the names of the labels of a kind.
         hub, sources: state of the external inputs in the hub cache and in local folders; None without upstream.
-        contents: content error of each file whose content was recomputed; None if it is right.
-        unread_contents: number of intact files whose content was not recomputed.
+        contents: Content error of each file whose content was recomputed; None if it is right.
+        unread_contents: Number of intact files whose content was not recomputed.
     """
 
     folder: Path
@@ -194,7 +194,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a verification.
 
     Args:
-        program: versions and host, as in provenance.
+        program: Versions and host, as in provenance.
     """
     scope, hub, sources = found.scope, found.hub, found.sources
 

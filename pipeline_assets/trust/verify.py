@@ -32,11 +32,11 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
 
     Args:
-        label_names: returns the names of the labels of a kind.
+        label_names: Returns the names of the labels of a kind.
 
     Raises:
-        InputError: the folder has no artifact, or its manifest was edited.
-        RetryableError: an artifact was removed during the scan.
+        InputError: The folder has no artifact, or its manifest was edited.
+        RetryableError: An artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = collect_chain(folder, scope.root)
@@ -68,7 +68,7 @@ def read_and_check(found: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
     Raises:
-        RetryableError: an artifact with findings was replaced since the scan of the chain.
+        RetryableError: An artifact with findings was replaced since the scan of the chain.
     """
     _read(found)
     _read_contents(found)
@@ -99,11 +99,11 @@ def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
         damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]
         return all(finding.where in there for finding in looked_at if finding.artifact == digest) and not any(
-            _is_as_expected(folder.view / task.name, task) for task in damaged
+            _has_expected_hash(folder.view / task.name, task) for task in damaged
         )
 
 
-def _is_as_expected(path: Path, task: HashTask) -> bool:
+def _has_expected_hash(path: Path, task: HashTask) -> bool:
     try:
         return file_sha256(path) == task.expected
     except OSError:

@@ -46,7 +46,7 @@ class ModelSection(RecipeSection):
     """A model on a hub at a commit, or in a local folder with the same files.
 
     Attributes:
-        name: owner/name on a hub, or the name of a model without owner; None for a folder.
+        name: Owner/name on a hub, or the name of a model without owner; None for a folder.
         revision: 40 hex digits; None for a folder. Forty zeros mean that no commit is pinned yet: such a recipe is
             valid but cannot be built.
         path: Local folder, absolute or relative to the data root; None for a hub. Changes no byte.
@@ -142,7 +142,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List the files of a model without pinning them; errors as in `pin_model`."""
+    """List the files of a model without pinning them; raise the errors of `pin_model`."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)

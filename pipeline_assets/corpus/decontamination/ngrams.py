@@ -82,7 +82,7 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the n-grams at some positions of a text; equal ones have the same number.
+    """Number the n-grams at these positions of a text; equal ones have the same number.
 
     Args:
         words: The text.
@@ -108,7 +108,7 @@ def number_ngrams(
 
 
 def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys of the n-grams at some positions from the hashes of all words."""
+    """Compute the keys of n-grams from their positions and the hashes of all words."""
     keys = np.zeros(len(places), np.uint64)
     for word in range(int(sizes.max(initial=0))):
         has_word = sizes > word
@@ -151,7 +151,7 @@ class Found(NamedTuple):
 
 
 def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> Found:
-    """Find n-grams in documents by their keys; arguments as in `NormalizedBatch`."""
+    """Find n-grams in documents by their keys; the arrays are as in `NormalizedBatch`."""
     shortest = int(table.all_sizes[0])
     # The key of the `shortest` words from each word on.
     keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)

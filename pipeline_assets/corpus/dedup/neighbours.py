@@ -79,8 +79,9 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    From each block of `before` and its own, a document gets the first `max_compared` near ones, of its source only if
-    `sources` has spans: the number of the first document and the source of each. `device` is a GPU; None is the CPU.
+    Each document is paired with the first `max_compared` near ones of each block. If `sources` is not None, only
+    documents of one source are paired; it lists spans of documents, each as the number of the first one and the source.
+    `device` is a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -188,7 +189,7 @@ def load_faiss() -> ModuleType:
     """Import faiss.
 
     Raises:
-        UsageError: faiss is not installed.
+        UsageError: Faiss is not installed.
     """
     try:
         import faiss
@@ -209,7 +210,7 @@ def select_faiss_device(requested: int | None) -> int | None:
         The requested GPU, else the first one; None, the CPU, if no GPU is usable or requested.
 
     Raises:
-        UsageError: faiss is not installed.
+        UsageError: Faiss is not installed.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

@@ -1,9 +1,9 @@
 """Resolution: the greedy rule that drops documents by their edges.
 
-Documents are visited in their total order; one is dropped if and only if it has an edge to a kept one. So no chain of
-similar pairs drops a document that is unlike the kept one, and of a family of templates each document that is unlike
-all kept ones is kept. The decision depends on earlier documents only, and edges are sorted by their later document, so
-one pass with a bit for each document decides everything, without computing components.
+Documents are visited in their total order; one is dropped if and only if it has an edge to a kept one. So a chain of
+similar pairs never drops a document that is unlike the kept one: of documents from one template, each that is unlike
+all kept ones is kept too. The decision depends on earlier documents only, and edges are sorted by their later document,
+so one pass with a bit for each document decides everything, without computing components.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class NearDuplicates:
 
 
 def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Decide which documents the edges drop; `counts` are those of the comparison."""
+    """Decide which documents the edges drop; `counts` come from the comparison."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.documents_in(exact.runs, "first")
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -130,11 +130,10 @@ DROPPED_ROW = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and 
 
 
 class _Fate(NamedTuple):
-    """Reason for dropping a document.
+    """Decision to drop a document; `Decision` describes all attributes except `kept`.
 
     Attributes:
         kept: Number of the kept document.
-        outcome: Reason code; this and the others are attributes of `Decision`.
     """
 
     kept: int

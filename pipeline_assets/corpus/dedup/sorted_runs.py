@@ -68,7 +68,7 @@ class KeyRange:
 
     @property
     def rows(self) -> int:
-        """Input rows of the shard: 0, because runs are no input."""
+        """Number of input rows: 0, because sorted runs are not input."""
         return 0
 
     def table(self) -> pa.Table:

@@ -61,7 +61,7 @@ def _select(
 ) -> int:
     """Fill `hashes` and `windows`, and return the number of selected windows.
 
-    Each hash is written; it remains if the count is increased afterwards.
+    Each hash is written to the next free place, and the next one overwrites it unless it was selected.
     """
     # The coefficient of the byte that leaves a window, after one more multiplication.
     power = _ONE_64

@@ -1,4 +1,4 @@
-"""Filter of lines and documents as for C4.
+"""C4 filters of lines and documents.
 
 Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. The paper keeps lines that end in a terminal punctuation mark
 ("a period, exclamation mark, question mark, or end quotation mark") and have at least 5 words, removes lines with the

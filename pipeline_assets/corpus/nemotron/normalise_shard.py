@@ -30,7 +30,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked
+from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import Window
@@ -117,9 +117,9 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield blocks of limited numbers of rows and characters.
+    """Yield blocks with bounded numbers of rows and characters.
 
-    Each has a file, its rows, and whether their values are shallow.
+    A block is a file name, rows of this file, and whether the values of all rows are shallow.
     """
     parquet = parquet_files(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
@@ -162,5 +162,5 @@ def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:
         for row, what in encoding_faults(block.batch, sample, settings.loss_mode, encoder):
-            raise OracleDisagrees(f"row {ids[row]}: {what}")
+            raise OracleMismatchError(f"row {ids[row]}: {what}")
     return len(sample)

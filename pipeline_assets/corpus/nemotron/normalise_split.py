@@ -34,7 +34,7 @@ from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
+from pipeline_assets.corpus.tokens.encode import OracleMismatchError, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
@@ -73,7 +73,7 @@ def normalise_split(
     normalise = functools.partial(_normalise, staging, files, origin, rules, settings)
     try:
         return normalise("gigatoken")
-    except OracleDisagrees as disagreement:
+    except OracleMismatchError as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
         return normalise("tiktoken")
 

@@ -157,11 +157,11 @@ def spill_rows(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write rows that are in a pool to work files, a row group for each bucket.
+    """Write rows that are in a pool to work files with one row group per bucket.
 
     Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and for rows with an accepted licence,
-    `holds/<condition>` (rows that meet it) and the number of rows with a value by column. Notes: rows of known
-    correctness in no pool.
+    `holds/<condition>` (rows that meet it) and `said/<column>` (rows with a value). The notes describe rows that are
+    in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _chosen_rows(split, file, pools, recipe, counts, gaps)
@@ -195,7 +195,7 @@ def _chosen_rows(
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
-            is_allowed = _allowed(frame, recipe)
+            is_allowed = _has_allowed_licence(frame, recipe)
             chosen = _chosen(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
@@ -212,7 +212,7 @@ def _chosen(
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return the pools of each row, shape (rows, pools), and count as in `spill_rows`."""
+    """Return the pools of each row, shape (rows, pools); add the counts of `spill_rows`."""
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
@@ -234,14 +234,14 @@ def _chosen(
     return chosen
 
 
-def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
+def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
     licences = frame["meta_license"].to_list()
     refused = {licence for licence in set(licences) if stated_tag(licence) in recipe.refuse_licences}
     return np.array([licence not in refused for licence in licences], bool)
 
 
 def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Describe rows of known correctness in no pool: number, bounds and first names."""
+    """Describe rows in no pool whose correctness is known: number, bounds, first names."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]

@@ -120,23 +120,23 @@ def _solved_bin(attempts: list[_Attempts]) -> str | None:
 
 
 def _attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
-    count, passed = _whole(condition.get("count")), _whole(condition.get("pass"))
+    count, passed = _to_int(condition.get("count")), _to_int(condition.get("pass"))
     if count is not None and passed is not None:
         return _Attempts(round(passed / count, 4), count, passed) if 0 <= passed <= count and count else None
-    accuracy = _number(condition.get("accuracy"))
+    accuracy = _to_float(condition.get("accuracy"))
     if count == 0 or accuracy is None or not 0 <= accuracy <= 1:
         return None
     return _Attempts(round(accuracy, 4), None, None)
 
 
-def _whole(value: JsonValue) -> int | None:
+def _to_int(value: JsonValue) -> int | None:
     if type(value) is int and 0 <= value < 2**31:  # nearly all values
         return value
-    number = _number(value)
+    number = _to_float(value)
     return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
 
 
-def _number(value: JsonValue) -> float | None:
+def _to_float(value: JsonValue) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -198,7 +198,7 @@ def normalize_local(
 ) -> Receipt:
     """Normalise one shard of local files.
 
-    Its counts are those of `ShardWriter` and `rows` read.
+    Counts, in addition to those of `ShardWriter`: `rows` read.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
@@ -261,7 +261,7 @@ def normalize_pages(
 ) -> Receipt:
     """Normalise one shard of an extraction.
 
-    Its counts are those of `ShardWriter`, `rows` read, and `pages`, counted by their first lines alone.
+    Counts, in addition to those of `ShardWriter`: `rows` read, and `pages`, counted by their first lines alone.
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -320,7 +320,7 @@ def normalize_bucket(
 ) -> Receipt:
     """Normalise one bucket of threads.
 
-    Its counts are those of `ShardWriter`, `rows`, which are posts, and `merged`, the answers in their question's text.
+    Counts, in addition to those of `ShardWriter`: `rows` (posts) and `merged` (answers in the text of their question).
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _counting_answers(threads.read_threads(bucket, file, recipe, window), writer)

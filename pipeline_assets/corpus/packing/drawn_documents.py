@@ -1,6 +1,6 @@
-"""Table `documents.parquet` of a packed set: a line for each draw of a document.
+"""Table `documents.parquet` of a packed set, with a row for each draw of a document.
 
-By it, every token leads to a row of a shard.
+The table traces every token to a row of a shard.
 """
 
 from collections import Counter
@@ -93,9 +93,9 @@ class DrawnDocuments:
     def _draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return document, epoch and number of all draws of some documents of a shard.
+        """Return the document, epoch and number of each draw of the documents [start, stop).
 
-        Documents are numbered in the shard, whose first one has the number `offset` in its source.
+        Documents are numbered from 0 in their shard; the first has the number `offset` in its source.
         """
         # Entries low to high - 1 of the last epoch's prefix are these documents.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]

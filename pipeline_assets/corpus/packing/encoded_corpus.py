@@ -27,10 +27,10 @@ class EncodedShard:
     """Token and document files of a text shard.
 
     Attributes:
-        path: path of the text shard in its artifact.
-        token_file: int32 ids, document after document, each followed by its end token.
-        document_file: table of `documents` rows, see `DocumentTable`.
-        rejected: number of texts that were not encoded.
+        path: Path of the text shard in its artifact.
+        token_file: Int32 ids, document after document, each followed by its end token.
+        document_file: Table of `documents` rows, see `DocumentTable`.
+        rejected: Number of texts that were not encoded.
     """
 
     source: str

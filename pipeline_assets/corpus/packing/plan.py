@@ -92,7 +92,7 @@ _CHUNK = 1 << 20
 def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
     """Write the plan.
 
-    Files: those of `PlanFiles`. Counts: placed `tokens`, `draws`, `segments`. Notes: `drawn`, see `read_drawn`, and
+    Files: see `PlanFiles`. Counts: placed `tokens`, `draws`, `segments`. Notes: `drawn`, see `read_drawn`, and
     `settled`, the resolved recipe.
 
     Raises:

@@ -177,7 +177,7 @@ def _mark(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
 
 @inner
 def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
-    """Return the least room in the tree from `minimum` on; -1 if none is."""
+    """Return the smallest room in the tree of at least `minimum`; -1 if missing."""
     leaves = len(tree) >> 1
     node = leaves + minimum
     # Go right: up until a node is a left child, then to its sibling, until a subtree has a room.

@@ -34,7 +34,7 @@ def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model
 
     Args:
         staging: Staging directory of the build.
-        manifest: manifest.jsonl of the sample.
+        manifest: Manifest.jsonl of the sample.
         recipe: Settings of the cache.
         model: Path of the model that the recipe pins; None to train one.
 
@@ -60,7 +60,7 @@ def encode(
     """Encode a sample into a folder of its own; for notebooks.
 
     Args:
-        manifest_path: manifest.jsonl of the sample.
+        manifest_path: Manifest.jsonl of the sample.
         spm_model: SentencePiece model; None trains one. An existing cache accepts only the model that encoded it.
         out_dir: Folder of the cache.
         max_unknown_fraction: Largest share of a side that the model may lose; a share above 0.1 % is logged.

@@ -160,8 +160,8 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
 
     Attributes:
         src, tgt, k, …: values of the `SampleRecipe`.
-        rows_seen: rows of the dataset; the ledger counts their fates.
-        split_sizes: number of pairs in each split of the sample.
+        rows_seen: Rows of the dataset; the ledger counts their fates.
+        split_sizes: Number of pairs in each split of the sample.
         manifest_sha256: sha256 of manifest.jsonl.
     """
 

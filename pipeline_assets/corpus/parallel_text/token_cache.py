@@ -122,7 +122,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
     Args:
         folder: Folder of the cache.
         experiment_id: Expected experiment id; None for any.
-        manifest: manifest.jsonl of the expected sample; None for any.
+        manifest: Manifest.jsonl of the expected sample; None for any.
 
     Raises:
         InputError: The folder has no cache, its files are inconsistent, its model is not the one that encoded the ids,

@@ -227,7 +227,7 @@ class HubFiles:
             raise httpx2.ReadError("the body ended early")
 
     def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
-        """Run a call with retries, as in `with_retries`, with the patience of this object."""
+        """Run a call by `with_retries`, with this object's retry settings."""
         address, patience = self.client().address, (self.tries, self.wait_s)
         return hub_http.with_retries(
             call, hub_http.HubCall(dataset, revision, address, *patience, writes, self.repo_type)

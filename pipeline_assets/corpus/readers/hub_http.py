@@ -147,7 +147,7 @@ class HubClient:
 
 
 class HubCall(NamedTuple):
-    """Description of a call for errors, with patience as in `HubFiles`."""
+    """Retry settings of a hub call, as in `HubFiles`, and its description for errors."""
 
     dataset: str
     revision: str

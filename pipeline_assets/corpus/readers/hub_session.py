@@ -39,7 +39,7 @@ class LimitedClient(httpx2.Client):
 
     Args:
         address: URL of the hub.
-        progress_s: seconds of waiting in which at least MIN_BYTES must arrive or be sent; also the timeout of a
+        progress_s: Seconds of waiting in which at least MIN_BYTES must arrive or be sent; also the timeout of a
             silent connection, up to TIMEOUT_S.
     """
 

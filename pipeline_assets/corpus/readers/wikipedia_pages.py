@@ -68,7 +68,7 @@ class Page(msgspec.Struct, frozen=True):
 def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     """Yield the pages that begin in the range, or their faults, with byte offsets.
 
-    Pages are read to their ends. Faults: those of `json_rows`; missing or mistyped keys; invalid UTF-8; and
+    Pages are read to their ends. Faults: as for `json_rows`; missing or mistyped keys; invalid UTF-8; and
     `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of concatenated files.
 
     Raises:

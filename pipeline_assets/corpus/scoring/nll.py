@@ -59,13 +59,13 @@ class LmHead:
         weight: Shape (vocabulary, width).
         bias: Shape (vocabulary,).
         scale: Factor of the logits.
-        cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
+        logit_cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
     """
 
     weight: torch.Tensor
     bias: torch.Tensor | None = None
     scale: float = 1.0
-    cap: float | None = None
+    logit_cap: float | None = None
 
     def logits(self, hidden: torch.Tensor, first: int, stop: int) -> torch.Tensor:
         """Compute the logits of token ids in [first, stop), in float32 from float32 sums.
@@ -81,7 +81,7 @@ class LmHead:
             logits += self.bias[first:stop].float()
         if self.scale != 1.0:
             logits *= self.scale
-        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
+        return logits if self.logit_cap is None else torch.tanh(logits / self.logit_cap) * self.logit_cap
 
 
 @dataclass(frozen=True)

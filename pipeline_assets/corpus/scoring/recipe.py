@@ -69,7 +69,7 @@ def detect_device() -> Device:
     """Return `cuda` if PyTorch can use a GPU of this machine, else `cpu`.
 
     Raises:
-        UsageError: torch is not installed.
+        UsageError: Torch is not installed.
     """
     try:
         import torch

@@ -27,7 +27,7 @@ class Gap:
         bytes: UTF-8 bytes of their completions.
         first: Bits per byte of the first model; None without bytes.
         second: Bits per byte of the second model; None without bytes.
-        gap: second - first; below 0 the second model is better.
+        gap: Second - first; below 0 the second model is better.
         low: Lower end of the gap's 95 % interval, from the spread of rows; None with fewer than two rows.
         high: Upper end of that interval.
         second_better: Share of rows for which the second model's NLL is lower; None without rows.

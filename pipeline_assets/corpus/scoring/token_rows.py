@@ -103,7 +103,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     """Load the tokenizer of a model, which must have Harmony's control tokens.
 
     Raises:
-        InputError: tokenizer.json is missing or damaged, or lacks a control token, without which every text would be
+        InputError: Tokenizer.json is missing or damaged, or lacks a control token, without which every text would be
             misread.
     """
     path = folder / TOKENIZER_FILE

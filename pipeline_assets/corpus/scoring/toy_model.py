@@ -14,7 +14,7 @@ def write_toy_model(folder: Path, seed: int = 0) -> Path:
     Its scores mean nothing. Its bytes are equal each time; an existing model is kept.
 
     Raises:
-        UsageError: torch or transformers is not installed.
+        UsageError: Torch or transformers is not installed.
     """
     try:
         import torch

@@ -48,7 +48,7 @@ def rank_places(
         A range whose `stop` is the number of positions that all ranks read together.
 
     Raises:
-        ValueError: rank, step or batch is out of range; the rows are too few for one batch; or both `drop_last` and
+        ValueError: Rank, step or batch is out of range; the rows are too few for one batch; or both `drop_last` and
             `padding` are set.
     """
     if drop_last and padding:

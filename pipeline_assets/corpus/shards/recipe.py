@@ -42,7 +42,7 @@ class ShardsRecipe(RecipeSection):
         """Return the dtype of ids for a vocabulary.
 
         Raises:
-            UsageError: uint16 is configured, and the vocabulary is too large for it.
+            UsageError: Uint16 is configured, and the vocabulary is too large for it.
         """
         fits = vocabulary_size <= _UINT16_IDS
         if self.dtype == "uint16" and not fits:

@@ -136,7 +136,13 @@ def _shard(
 
 
 class Piece(NamedTuple):
-    """Tokens of a run, from `start` on."""
+    """Consecutive tokens of one run.
+
+    Attributes:
+        run: Token file of the run.
+        start: Position of the first token in the run.
+        tokens: Number of tokens.
+    """
 
     run: Path
     start: int

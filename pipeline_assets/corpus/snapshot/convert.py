@@ -124,9 +124,10 @@ def convert_shard(
 ) -> Receipt:
     """Convert the rows of one shard to Documents.
 
-    Rows that fail a rule are dropped, and bad rows become rejects. Counts: those of `ShardWriter`, and `rows` read,
-    `dropped/<rule>`. With `columns`, rows may state their own licence, which is looked up in the table of licences;
-    otherwise all rows have the recipe's columns and its licence.
+    Rows that fail a rule are dropped, and bad rows become rejects. With `columns`, rows may state their own licence,
+    which is looked up in the table of licences; otherwise all rows have the recipe's columns and its licence.
+
+    Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
 
     Raises:
         InputError: The bytes of a file cannot be read.

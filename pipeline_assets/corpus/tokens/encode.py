@@ -46,18 +46,18 @@ Rows = list[tuple[int, DocumentText]]
 """Documents with their rows in the shard."""
 
 
-class OracleDisagrees(Exception):
+class OracleMismatchError(Exception):
     """Error for a document that the fast driver and the oracle encode differently.
 
-    Nothing that the fast driver encoded can be trusted.
+    No text that the fast driver has encoded can be trusted.
     """
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with a tokenizer, and if it disagrees with its oracle, with that."""
+    """Call `encode` with a tokenizer; if it disagrees with its oracle, use the oracle."""
     try:
         return encode(tokenizer)
-    except OracleDisagrees as disagreement:
+    except OracleMismatchError as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
         return encode(replace(tokenizer, driver="tiktoken"))
 
@@ -181,7 +181,7 @@ class _Encoding:
         """Raise if the oracle encodes the text differently; return False without oracle."""
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
-            raise OracleDisagrees(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")
+            raise OracleMismatchError(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")
         return expected is not None
 
 

@@ -119,12 +119,12 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 
 
 def _find_posts(archive: "SevenZipFile", file: Path) -> str:
-    """Return the name of the only Posts.xml in an archive that is safe to unpack.
+    """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
 
-    The sizes are declared by the archive; py7zr unpacks no more than these, 128 MB at a time.
+    Sizes are read from the archive's header; py7zr never unpacks more than the header declares, 128 MB at a time.
 
     Raises:
-        InputError: Unpacking is not safe.
+        InputError: Unpacking is unsafe, or the archive does not have exactly one Posts.xml.
     """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     unsafe = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]
