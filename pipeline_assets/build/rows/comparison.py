@@ -115,8 +115,7 @@ class Comparison:
 def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS) -> Comparison:
     """Compare artifact B with artifact A.
 
-    Args:
-        part_documents: Approximate number of documents whose hashes are sorted together.
+    About `part_documents` hashes are sorted together.
 
     Raises:
         UsageError: The artifacts are of different kinds.
@@ -137,10 +136,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return everything except the recipe that the content depends on.
-
-    A hub file has the same name at all commits.
-    """
+    """Return the inputs of the content, except the recipe; hub files without commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -186,12 +182,10 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def document_changes(
     a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS
 ) -> Iterator[DocumentChanges]:
-    """Compare the rows of B with the rows of A.
+    """Compare the rows of B with the rows of A, as `compare` does.
 
-    In datasets, members with equal names are compared.
-
-    Artifacts without rows, or with several documents in a row, yield nothing. Arguments and errors are those of
-    `compare`.
+    In datasets, members with equal names are compared. Artifacts without rows, or with several documents in a row,
+    yield nothing.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]

@@ -33,7 +33,7 @@ class FollowedRow:
 
 
 def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
-    """Follow a source row into everything that was read from a source that lists its file.
+    """Follow a source row into all artifacts that are derived from its file.
 
     Raises:
         InputError: No source lists the file, no corpus was built from it, or an artifact is damaged.
@@ -63,11 +63,7 @@ def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow every document with an id that was read from a source in the data root.
-
-    Raises:
-        InputError: An artifact is damaged.
-    """
+    """Follow every document with an id that was read from a source in the data root."""
     for folder, summary in stores.lineage.sealed.items():
         kind = stores.kinds.get(summary.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
@@ -92,7 +88,7 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
 
 
 def _readers(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
-    """Yield the corpora that were read from a listing's files: itself, or artifacts directly downstream."""
+    """Yield the corpora that were read from the files of a listing."""
     lineage, digest = stores.lineage, listing.manifest.digest
     folders = [
         folder
@@ -147,7 +143,10 @@ def _followed(
 
 
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield an unknown fate for each artifact whose only upstream artifacts have no rows and are missing."""
+    """Yield an unknown fate for artifacts whose upstream is missing.
+
+    Only upstream kinds without rows count: rows of their downstream artifacts cannot be matched without them.
+    """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():
         upstream = summary.identity.upstream
@@ -163,7 +162,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
 
 
 def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield the fate of a row in every downstream artifact, breadth first, once per artifact."""
+    """Yield the fate of a row in each downstream artifact once, breadth first."""
     queue, seen = [row], set[Path]()
     while queue:
         row = queue.pop(0)
@@ -178,7 +177,7 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
 
 
 def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
-    """Yield the nearest downstream artifacts that have rows, skipping those without rows."""
+    """Yield the nearest downstream artifacts that have rows."""
     lineage = stores.lineage
     for folder, entry in lineage.downstream(artifact.manifest.digest):
         if lineage.folder_for(artifact.manifest.digest, entry.name) not in (artifact.folder, None):

@@ -48,7 +48,7 @@ class PairRows(RowStore):
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
-        """Return the possible reasons for a missing row: dropped rows are counted, but not stored."""
+        """List the possible reasons; dropped rows are counted but not stored."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
         return super().find_reject(file, row) or (
             "not_in_the_sample",
@@ -62,7 +62,7 @@ class PairRows(RowStore):
 
 
 class EncodedPairs(RowStore):
-    """Pairs of a token cache; the text of a pair is decoded from its ids, one line per side."""
+    """Pairs of a token cache, decoded from their ids with one line per side."""
 
     labels = Labels("token cache", "token_caches", "pair", contents="pairs")
     id_name, advice = "uid", _ADVICE

@@ -1,4 +1,4 @@
-"""Listings of sources: the artifact that lists the files which a corpus was read from."""
+"""Listings of sources: artifacts that list the input files of corpora."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from pipeline_assets.spine.manifest import Manifest
 
 @dataclass(frozen=True)
 class SourceListing:
-    """The artifact that lists the files of a source, and the corpus that was read from them.
+    """Artifact that lists the files of a source, with the corpus read from them.
 
     Attributes:
         artifact: Raw pin or snapshot whose manifest lists the files.
@@ -29,7 +29,7 @@ class SourceListing:
     root: Path
 
     def row(self, file: str, row: int) -> AnyRow:
-        """Return a row of a file by the name that a Document's `meta` or a normalised row has for it."""
+        """Return a row of a file by the file's name in a Document or normalised row."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return FileRow(folder / file, row, has_changed(self.artifact.manifest, folder, file))
@@ -39,7 +39,7 @@ class SourceListing:
         return replace(source, is_numbered=any("row_groups" in entry for entry in entries))
 
     def file_entry(self, file: str) -> Mapping[str, Any]:
-        """Return the manifest entry of a file. Raise InputError if the manifest does not list it."""
+        """Return the manifest entry of a file, or raise InputError."""
         row = self.row(file, 0)
         name = row.file if isinstance(row, SourceRow) else file
         for entry in self.artifact.manifest.identity.inputs:
@@ -53,7 +53,7 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
     """Find the listing of a source's files, upstream of a corpus.
 
     Raises:
-        InputError: An upstream artifact is missing, or the corpus has no inputs.
+        InputError: An upstream artifact is missing.
     """
     reader = corpus
     while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
@@ -66,13 +66,13 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
-    """Return the manifest input that contains a source's Documents: the one named after it, else the first."""
+    """Return the manifest input named after a source, else the first input."""
     inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
 def input_file_name(reader: Manifest, source: AnyRow, root: Path) -> str | None:
-    """Return the name of a row's file in rows read from a listing; None if it does not list the file."""
+    """Return the name of a row's file in a listing; None if it lacks the file."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
     if isinstance(source, SourceRow):
@@ -99,7 +99,7 @@ def unread_reason(entry: Mapping[str, Any], row: int) -> str | None:
 
 
 def read_ranges(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
-    """Return the row ranges that a manifest's row groups cover, with adjacent groups merged."""
+    """Return the row ranges of row groups, with adjacent groups merged."""
     ranges: list[range] = []
     for group in sorted(row_groups, key=lambda group: group["first_row"]):
         start, stop = group["first_row"], group["first_row"] + group["rows"]

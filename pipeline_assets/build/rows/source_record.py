@@ -18,9 +18,9 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 def read_record(row: AnyRow, hub: HubFiles) -> bytes:
-    """Return the record of a source row: a line without its newline, or a Parquet row as JSON.
+    """Return the record of a source row: a line, or a Parquet row as JSON.
 
-    Of uncompressed lines on a hub, a few megabytes are fetched; of other files, all.
+    Lines have no newline. Of uncompressed lines on a hub, a few megabytes are fetched; of other files, all.
 
     Raises:
         UsageError: The file is neither JSON lines nor Parquet, or changed after it was read.

@@ -91,7 +91,7 @@ def parse_row(text: str) -> AnyRow:
 
     Raises:
         UsageError: The text is not an address, or the line does not exist.
-        InputError: The file of a line cannot be read.
+        InputError: The file cannot be read.
     """
     if _HUB_FILE_START.match(text):
         return SourceRow.parse(text)

@@ -193,11 +193,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | Source":
-        """Return the upstream row, or the source, that a part came from.
-
-        Raises:
-            InputError: The origin is missing or contradicts the part.
-        """
+        """Return the upstream row or source of a part, or raise InputError."""
 
     def upstream_id(self, part: Part) -> str:
         """Return the id that a part has upstream."""
@@ -214,19 +210,11 @@ class RowStore(ABC):
             raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
-        """Return the number of the row that contains a token of the token file.
-
-        Raises:
-            UsageError: The position is out of range, or the rows are text.
-        """
+        """Return the row that contains a token of the token file, or raise UsageError."""
         raise UsageError(f"artifact contains {self.labels.contents}, not tokens", self.artifact.folder, "give --row")
 
     def listing(self, source: str) -> SourceListing:
-        """Return the listing of the files that the rows of a source came from.
-
-        Raises:
-            InputError: An upstream artifact is missing.
-        """
+        """Return the listing of a source's files, or raise InputError."""
         if source not in self._listings:
             self._listings[source] = find_listing(self.lineage, self.artifact, source)
         return self._listings[source]
@@ -276,11 +264,7 @@ class RowStore(ABC):
         return text
 
     def table_shards(self) -> list[TableShard]:
-        """Return the shards as Arrow tables, in manifest order.
-
-        Raises:
-            UsageError: The rows are not text.
-        """
+        """Return the shards as Arrow tables, or raise UsageError for tokens."""
         fix = "give documents (normalized, filtered, deduplicated, …) or normalised rows"
         raise UsageError(f"expected rows of text, got {self.artifact.manifest.kind}", self.artifact.folder, fix)
 

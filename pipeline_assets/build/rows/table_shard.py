@@ -30,10 +30,7 @@ DOCUMENT_DECODER = msgspec.json.Decoder(Document)
 
 @dataclass(frozen=True)
 class TableShard:
-    """A shard of rows: JSON lines of Documents, or a Parquet file.
-
-    All shards of an artifact have one schema.
-    """
+    """Shard of rows: JSON lines of Documents, or a Parquet file."""
 
     file: Path
 
@@ -43,11 +40,7 @@ class TableShard:
         return DOCUMENT_SCHEMA if is_lines else pq.read_schema(self.file).remove_metadata()
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows in order, as tables that fit in memory.
-
-        Raises:
-            InputError: The file is damaged.
-        """
+        """Yield the rows in order, as tables that fit in memory."""
         if self.file.name.endswith(SUFFIX):
             for block in read_line_blocks(self.file):
                 documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))

@@ -18,15 +18,15 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines and return their number. Compression and errors are those of `write_txt`."""
+    """Write documents as JSON lines, like `write_txt`, and return their number."""
     return _write(corpus, path, lambda lines: lines)
 
 
 def write_txt(corpus: Artifact, path: Path) -> int:
-    """Write each text as one line, with blanks for its line breaks; return the number of lines.
+    """Write each text as one line and return the number of lines.
 
-    Blank texts are omitted, so that `text_unit: line` reads back as many documents as were written. The file is
-    compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.
+    Line breaks become blanks. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
+    written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.
 
     Raises:
         UsageError: `path` is a folder.
@@ -40,7 +40,7 @@ def _texts(lines: bytes) -> Iterator[str]:
 
 
 def raise_if_folder(path: Path) -> None:
-    """Raise UsageError if an output file is a folder; callers check this before a build."""
+    """Raise UsageError if an output file is a folder."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
 
