@@ -183,8 +183,8 @@ def _built(system: str, *steps: str) -> Work:
 
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
         for target in getattr(sources, system).targets():
-            if target.kind.removeprefix(f"{system}/") in steps:
-                SYSTEMS.kinds[target.kind].build(target, Run(root, engine, sources.offline))
+            if target.kind.name.removeprefix(f"{system}/") in steps:
+                target.kind.build(target, Run(root, engine, sources.offline))
 
     return run
 

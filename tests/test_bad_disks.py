@@ -73,8 +73,8 @@ def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
     assert result.returncode == 1
     line = only_line(result)
     assert line.startswith(f"{root}/")
-    assert "limit of file sizes; raise the limit (ulimit -f)" in line
-    assert line.endswith(f"; the root is {root}")
+    assert "the file reached the file size limit; raise the limit (ulimit -f)" in line
+    assert line.endswith(f"; the data root is {root}")
 
 
 def test_a_full_disk_names_the_file_that_a_command_writes(

@@ -108,7 +108,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     )
     assert refusal(rows_set(tmp_path, "exam", ROWS, text=["question"], id="key")) == (
         f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {there}; "
-        "set `columns.id` in the recipe to an existing column, or to null"
+        "set `columns.id` in the recipe to an existing column, or leave it out"
     )
 
 

@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import UsageError
         ({"min_item_words": 14}, "`min_item_words` must be at most `ngram_words` 13, got 14"),
         ({"action": "cut"}, "`action` cut requires a section `cut`, and other actions do not allow it"),
         ({"cut": {"margin_words": 0, "min_kept_words": 1}}, "`action` cut requires a section `cut`"),
-        ({"max_items_per_ngram": 0}, "`max_items_per_ngram` is 0"),
+        ({"max_items_per_ngram": 0}, "`max_items_per_ngram` must be >= 1, got 0"),
     ],
 )
 def test_what_can_not_be_meant_is_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -284,9 +284,8 @@ def test_parts_of_a_recipe_that_are_of_another_kind_than_they_should_be_are_told
 def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folder: str, tmp_path: Path) -> None:
     [error] = refused(lambda: recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder})))
 
-    assert error.what == (
-        f"`outputs.normalized_dir` is {folder!r}: must be a folder below stage_a/, such as stage_a/NAME/normalized"
-    )
+    rule = "must be a folder below stage_a/, such as stage_a/NAME/normalized"
+    assert error.what == f"`outputs.normalized_dir` {rule}, got {folder!r}"
 
 
 def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(tmp_path: Path) -> None:
