@@ -54,7 +54,7 @@ def ui(
             probe.bind(("127.0.0.1", port))
         except OSError:
             # `dagster dev` would start anyway and compete for the port.
-            raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
+            raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
     # Importing Dagster takes seconds, so a used port is reported first.
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed

@@ -34,26 +34,28 @@ def test_every_step_of_five_sources_is_built_again_and_no_check_fails(demo: tupl
     assert not demo[1].stderr and "FAILED" not in demo[1].stdout
 
 
-def test_real_shares_stand_beside_the_asked_ones(demo: tuple[Path, Typed]) -> None:
+def test_actual_shares_are_next_to_the_targets(demo: tuple[Path, Typed]) -> None:
     lines = [line.split() for line in demo[1].stdout.splitlines()]
 
-    first = lines.index(["source", "asked", "real", "tokens", "epochs"])
-    shares = {name: (asked, real) for name, asked, real, _, _ in lines[first + 1 : first + 6]}
-    assert {name: asked for name, (asked, _) in shares.items()} == {
+    first = lines.index(["source", "target", "actual", "tokens", "epochs"])
+    shares = {name: (target, actual) for name, target, actual, _, _ in lines[first + 1 : first + 6]}
+    assert {name: target for name, (target, _) in shares.items()} == {
         "handbook": "60.0%",
         "wikipedia_en": "13.0%",
         "coffee.stackexchange.com": "8.0%",
         "notes": "7.0%",
         "papers": "12.0%",
     }
-    assert all(abs(float(asked[:-1]) - float(real[:-1])) < 1 for asked, real in shares.values())
+    assert all(abs(float(target[:-1]) - float(actual[:-1])) < 1 for target, actual in shares.values())
 
 
 def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]) -> None:
     root, result = demo
 
     assert len((result.stdout + result.stderr).splitlines()) <= 15  # of all systems, with those of make, forty
-    assert result.stdout.splitlines()[-1] == f"look at it:  make ui DATA={root}   (or: corpusmill ui --data {root})"
+    assert (
+        result.stdout.splitlines()[-1] == f"view the result:  make ui DATA={root}   (or: corpusmill ui --data {root})"
+    )
 
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
@@ -74,5 +76,5 @@ def test_a_demo_that_was_killed_while_it_rebuilt_shows_that_once_more(
     result = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
 
     assert (again.returncode, result.returncode) == (0, 0), result.stderr
-    assert "all 20 artifacts are current" in again.stdout and "; rebuilt before; " in again.stdout
-    assert "all 20 artifacts are current" in result.stdout and "all 20 identical" in result.stdout
+    assert "all 20 artifacts are up to date" in again.stdout and "; rebuilt before; " in again.stdout
+    assert "all 20 artifacts are up to date" in result.stdout and "all 20 identical" in result.stdout

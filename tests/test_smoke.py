@@ -207,7 +207,7 @@ def test_a_second_run_builds_nothing_and_leaves_equal_bytes(out: Path, corpusmil
     again = corpusmill("smoke", "--out-dir", out)
 
     assert again.returncode == 0, again.stderr
-    assert "nothing built" in again.stdout
+    assert "all artifacts are up to date" in again.stdout
     assert (bytes_of(out), digests(out)) == (before, sealed)
 
 
@@ -256,9 +256,10 @@ def test_a_file_or_a_folder_of_something_else_is_refused_and_left_alone(corpusmi
     (tmp_path / "out" / "thesis.tex").write_text("mine")
 
     assert refused(corpusmill("smoke", cwd=tmp_path)) == (
-        "out: it holds thesis.tex, which no smoke run made; give an empty or a new folder with --out-dir"
+        "out: the folder contains thesis.tex, which is not from a smoke run; "
+        "choose an empty or new folder with --out-dir"
     )
     assert refused(corpusmill("smoke", "--out-dir", "out/thesis.tex", cwd=tmp_path)) == (
-        "out/thesis.tex: this is a file; give a folder with --out-dir"
+        "out/thesis.tex: expected a folder, got a file; choose a folder with --out-dir"
     )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]

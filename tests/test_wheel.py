@@ -130,13 +130,13 @@ def test_a_build_of_a_wheel_records_no_commit_of_the_folder_around_it(installed:
 def test_the_demo_runs_and_names_the_extras_that_it_lacks(installed: Path, empty: Path) -> None:
     lines = run(installed / "corpusmill", "demo", cwd=empty).stdout.splitlines()
 
-    left_out = [line for line in lines if line.startswith("left out ")]
-    assert [line.partition(":")[0] for line in left_out] == [
-        "left out stage2, which needs the extra languages",
-        "left out stage2, which needs the extra tokenizers",
-        "left out parallel_text, which needs the extra tokenizers",
+    skipped = [line for line in lines if line.startswith("skipped ")]
+    assert [line.partition(":")[0] for line in skipped] == [
+        "skipped stage2, which needs the extra languages",
+        "skipped stage2, which needs the extra tokenizers",
+        "skipped parallel_text, which needs the extra tokenizers",
     ]
-    constraints = re.search(r"-c (\S+) 'py3langid[<>=.,0-9]+'$", left_out[0])
+    constraints = re.search(r"-c (\S+) 'py3langid[<>=.,0-9]+'$", skipped[0])
     assert constraints is not None and Path(constraints[1]).is_relative_to(installed.parent)
     assert "py3langid==" in Path(constraints[1]).read_text()
 

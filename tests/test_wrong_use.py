@@ -153,7 +153,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("ui --data {here}/none", "{here}/none: folder not found; give the data root of a build with --data"),
         (
             "hub serve {here}/none",
-            "{here}/none: there is no such folder; give a folder with datasets/<owner>/<name>/… inside",
+            "{here}/none: folder not found; choose a folder that contains datasets/<owner>/<name>/…",
         ),
         *(
             (
@@ -218,7 +218,7 @@ def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, dem
 
     for words in (["hub", "serve", demo_root / "hub"], ["ui", "--data", demo_root]):
         assert refused(corpusmill(*words, "--port", port), 1) == (
-            f"127.0.0.1:{port}: the port is taken; give another one with --port"
+            f"127.0.0.1:{port}: the port is in use; choose another port with --port"
         )
 
 

@@ -1,1 +1,1 @@
-"""The demo and the smoke runs: small made corpora of every system, and a hub on loopback."""
+"""Demo and smoke runs on small generated corpora, offline."""

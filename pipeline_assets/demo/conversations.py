@@ -1,6 +1,6 @@
-"""Made conversations in the columns of the six Nemotron datasets, split by split.
+"""Generated conversations in the columns of the six Nemotron datasets.
 
-Some rows of each dataset fit into every pool that its rows can be in; one of a split is there twice, one is no good.
+Each dataset has rows for each of its pools. Each split has a duplicate and an invalid row.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 
 Row = dict[str, Any]
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"
-_LONG_STEPS = 1_500  # of one row: more than 16,384 tokens
+_LONG_STEPS = 1_500  # in one row: more than 16,384 tokens
 _LICENCES = ("cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0")
 _PARAMETERS = {"type": "object", "properties": {key: {"type": "integer"} for key in "ab"}, "required": ["a", "b"]}
 _CALCULATOR = {"name": "multiply", "description": "The product of two numbers.", "parameters": _PARAMETERS}
@@ -62,14 +62,14 @@ def _row(dataset: str, split: str, number: int) -> Row:
             row |= {"problem": f"Prove that n + {number} = {2 * number}.", "lean_header": "import Mathlib"}
             row |= {"formal_statement": None if number == 5 else f"{statement} sorry"}
             question = f"Prove it in Lean.\n{statement} sorry"
-            said = [{"role": "user", "content": question}, {"role": "assistant", "content": proof}]
-            row["messages"] = said if number % 2 else []
+            dialogue = [{"role": "user", "content": question}, {"role": "assistant", "content": proof}]
+            row["messages"] = dialogue if number % 2 else []
         case "Nemotron-Agentic-v1":
             row["messages"].insert(0, {"role": "system", "content": "You may use a calculator."})
-            _use_the_calculator(row, a, "three" if number == 2 else b, a * b)  # a text doesn't fit the tool
+            _use_the_calculator(row, a, "three" if number == 2 else b, a * b)  # the tool expects an integer
             row |= {"reasoning": "on"} if split == "interactive_agent" else {}
         case "nemotron-math-v2-harmony-tools":
-            end = "" if number == 6 else "<|return|>"  # without it, it is no Harmony
+            end = "" if number == 6 else "<|return|>"  # without its end, the text is not valid Harmony
             thought = f"<|start|>assistant<|channel|>analysis<|message|>{last['reasoning_content']}<|end|>"
             final = f"<|start|>assistant<|channel|>final<|message|>{answer}{end}"
             return {"text": f"<|start|>user<|message|>{question}<|end|>{thought}{final}"}
@@ -82,9 +82,9 @@ def _row(dataset: str, split: str, number: int) -> Row:
 
 
 def _use_the_calculator(row: Row, a: int, b: int | str, product: int) -> None:
-    """Add a tool, and before the last message a call of it and its result."""
+    """Add a tool, with a call and its result before the last message."""
     call = {"id": f"call_{a}", "type": "function", "function": {"name": "multiply", "arguments": {"a": a, "b": b}}}
-    asked = {"role": "assistant", "content": "", "reasoning_content": "It asks for a product.", "tool_calls": [call]}
-    answered = {"role": "tool", "content": str(product), "tool_call_id": f"call_{a}"}
-    row["messages"][-1:-1] = [asked, answered]
+    calling = {"role": "assistant", "content": "", "reasoning_content": "It asks for a product.", "tool_calls": [call]}
+    result = {"role": "tool", "content": str(product), "tool_call_id": f"call_{a}"}
+    row["messages"][-1:-1] = [calling, result]
     row["tools"] = [{"type": "function", "function": _CALCULATOR}]

@@ -1,6 +1,6 @@
-"""Made corpora of all five systems: the files of hub datasets and of local sources, equal on every machine.
+"""Generated corpora of all five systems, equal on every machine.
 
-Datasets have the paths, cards and columns of the real ones: of code, those that are read.
+Hub datasets have the paths, cards and columns of the real ones; code datasets have only the columns that are read.
 """
 
 import bz2
@@ -29,7 +29,7 @@ from pipeline_assets.spine import durable
 Json = dict[str, Any]
 Rows = Sequence[Json]
 Files = Iterator[tuple[str, bytes]]
-HUB_FOLDER = "hub"  # of a data root, with datasets for a hub on loopback
+HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
 EDU_DATASET, PAIRS_DATASET, HANDBOOK_DATASET = "HuggingFaceFW/fineweb-edu", "wmt/wmt14", "corpusmill/handbook"
 SITE = "coffee.stackexchange.com"
 DUMPS = ("CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50")
@@ -48,7 +48,10 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write the made files of a system below a data root; a file that has its bytes already keeps its time."""
+    """Write the generated files of a system below a data root.
+
+    A file with equal bytes keeps its time.
+    """
     for path, data in FILES[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
@@ -56,7 +59,7 @@ def write_inputs(root: Path, system: str) -> None:
 
 
 def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
-    """Yield the files of a hub dataset, whose rows are given by split and path, the card last."""
+    """Yield the files of a hub dataset from rows by split and path, the card last."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
         yield from _encoded(folder, files)
@@ -70,9 +73,10 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
     """Lay out pages as rows by path.
 
     Args:
-        path: of the file of a row, with fields of its record in braces.
-        columns: fields of the record; `column=field` where a column has another name.
-        dump: of Common Crawl, from which the pages are said to come.
+        pages: Pages in row order.
+        path: File of a row, with fields of its record in braces.
+        columns: Fields of the record, or `column=field` to rename one.
+        dump: Name of a Common Crawl dump.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -84,9 +88,9 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
 
 
 def _record(page: Page, number: int, dump: str) -> Json:
-    """Return all that sources say of a page, their `number`-th; its score is in steps of 1/64, as real ones are."""
+    """Return all fields of page `number`, with a score in steps of 1/64."""
     bucket, step, half = page.digest[0] % 20, int.from_bytes(page.digest[1:3]), number % 2
-    # Three buckets of twenty lie in [1.5, 2.5] and round below 3: the share that `int_score >= 3` drops is about 15 %.
+    # Three of twenty buckets are in [1.5, 2.5] and round below 3, so `int_score >= 3` drops about 15 %.
     score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
     date = (datetime.datetime(2014, 5, 1) + datetime.timedelta(hours=step)).isoformat()
     meta = {"timestamp": date, "language": "en", "url": page.url}
@@ -120,7 +124,7 @@ def _record(page: Page, number: int, dump: str) -> Json:
 
 
 def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
-    """Encode rows as the names of their files say: Parquet, or JSON lines."""
+    """Encode rows as Parquet or JSON lines, according to the file suffix."""
     pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
         suffix = Path(path).suffix
@@ -135,7 +139,10 @@ def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
 
 
 def gzip_member(content: bytes) -> bytes:
-    """Compress into one member whose header is the same in every Python: its tenth byte names the system."""
+    """Compress into one member with a fixed header.
+
+    Its tenth byte names the operating system, which Python versions set differently.
+    """
     packed = gzip.compress(content, mtime=0)
     return packed[:9] + b"\x03" + packed[10:]
 
@@ -143,8 +150,8 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps.
 
-    Planted in the next dump: three texts under another id, two ids again, once with the page as it was a paragraph
-    earlier, a text with a NUL inside, and an empty text, which is one bad row in a thousand.
+    Planted in the next dump: three texts with another id, two repeated ids (one without its last paragraph), a text
+    with a NUL, and an empty text, which is one bad row in a thousand.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -154,9 +161,9 @@ def _healing() -> Files:
     middle = len(last.text) // 2
     planted += [(last, last.again("nul", f"{last.text[:middle]}\0{last.text[middle:]}"))]
     planted += [(pages[0], pages[0].again("empty", ""))]
-    for page, made in planted:
+    for page, copy in planted:
         next_dump = pages.index(page) // 300 + 1
-        files[(2 * next_dump + 1) % len(files)].insert(75, made)
+        files[(2 * next_dump + 1) % len(files)].insert(75, copy)
     rows: dict[str, Rows] = {}
     for place, file in enumerate(files):
         dump = DUMPS[place // 2]
@@ -165,7 +172,7 @@ def _healing() -> Files:
 
 
 def _parallel_text() -> Files:
-    """Yield sentences beside their "French"."""
+    """Yield sentences with their "French"."""
     draw, splits = Draw.named("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
         pages = [Page("", texts.sentence(draw)) for _ in range(count)]
@@ -181,17 +188,17 @@ def _nemotron() -> Files:
 def _stage2() -> Files:
     """Yield five datasets of pages and two of modules.
 
-    Planted: in each of the five a text of one sentence and three that aren't English; in C4 three pages of FineWeb and
-    one of its own, quoted whole, and that one again with a word changed; in codeparrot modules of other licences, and
-    one twice, also in starcoderdata.
+    Planted: in each of the five a text of one sentence and three that are not English; in C4 quotations of three pages
+    of FineWeb and of one of its own, which also occurs with a word changed; in codeparrot modules of other licences,
+    and a duplicate, which starcoderdata has too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
         texts.pages(site, 75) + texts.odd_pages(site, order) for order, site in enumerate(sites)
     )
-    of_web, of_crawl = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
-    crawl += [page.again("quoted", texts.quoted(page.text)) for page in (*of_web[:3], of_crawl[0])]
-    crawl.append(of_crawl[0].again("again", texts.reworded(of_crawl[0].text)))
+    web_pages, crawl_pages = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
+    crawl += [page.again("quoted", texts.quoted(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
+    crawl.append(crawl_pages[0].again("again", texts.reworded(crawl_pages[0].text)))
     tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
     code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
@@ -213,11 +220,11 @@ def _stage2() -> Files:
 
 
 def _stage_a() -> Files:
-    """Yield a hub dataset, four sources of files in their real formats, and an evaluation set.
+    """Yield a hub dataset, four sources in their real formats, and an evaluation set.
 
-    Planted: in the dataset pages of one sentence, and an id used twice; empty articles, as redirects are, and stubs;
-    copies of articles among the notes, word by word or with a word changed; bad notes, and two that are refused;
-    papers that are mostly what the publisher says on every page; leaks of an article and a paper in the quiz.
+    Planted: in the dataset pages of one sentence and a repeated id; empty articles, like redirects, and stubs; exact
+    and reworded copies of articles in the notes; bad notes, and two with a refused licence; papers that are mostly
+    boilerplate of the publisher; leaks of an article and a paper in the quiz.
     """
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]
@@ -262,7 +269,10 @@ def _stage_a() -> Files:
 
 
 def _posts() -> Iterator[Json]:
-    """Yield questions and two answers each. Every fifth question has a score of 0; the last one is deleted."""
+    """Yield questions with two answers each.
+
+    Every fifth question has a score of 0; the last one is deleted.
+    """
     for number in range(40):
         draw, first = Draw.named(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))
@@ -272,8 +282,8 @@ def _posts() -> Iterator[Json]:
         if number < 39:
             yield post | {"Title": title, "Tags": "<taste>", "AcceptedAnswerId": first + 2, "AnswerCount": 2}
         for score, answer in enumerate(answers, 1):
-            of_answer = {"Id": first + score, "PostTypeId": 2, "ParentId": first, "Score": score, "Body": answer}
-            yield of_answer | {"CreationDate": date}
+            post = {"Id": first + score, "PostTypeId": 2, "ParentId": first, "Score": score, "Body": answer}
+            yield post | {"CreationDate": date}
 
 
 FILES: Mapping[str, Callable[[], Files]] = {

@@ -1,4 +1,4 @@
-"""The demo: a small made corpus of each system, built offline from a hub on loopback, shown, and built again."""
+"""The demo, which builds and rebuilds a small corpus of each system offline."""
 
 import importlib.util
 import logging
@@ -38,10 +38,10 @@ from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
-HUB_TOKEN = "hf_loopback"  # for reading: a hub that is written to has a token of its own
-REBUILT = ".rebuilt"  # digests of what was shown to rebuild
+HUB_TOKEN = "hf_loopback"  # for reading; a writable hub has its own token
+REBUILT = ".rebuilt"  # digests of artifacts that a rebuild reproduced
 System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
-_NEEDS: dict[System, dict[str, str]] = {  # modules of optional parts, and their extras
+_NEEDS: dict[System, dict[str, str]] = {  # optional modules and their extras
     "stage2": {"py3langid": "languages", "sentencepiece": "tokenizers"},
     "parallel_text": {"sentencepiece": "tokenizers"},
 }
@@ -50,31 +50,31 @@ _DIGEST_LETTERS = len("sha256:") + 12
 
 def demo(
     data: Root = Path("data/demo"),
-    only: Annotated[System | None, typer.Option(help="Only this system.")] = None,
+    only: Annotated[System | None, typer.Option(help="Run only this system.")] = None,
     workers: Workers = 2,
 ) -> None:
     """Example: corpusmill demo --data data/demo"""
-    Run.from_settings(data, os.environ)  # refuses what is set and can't be used
+    Run.from_settings(data, os.environ)  # rejects invalid settings
     log_to_stderr()
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
-    durable.make_folder(data)  # a place where nothing can be written is told at once
+    durable.make_folder(data)  # fails early if the folder is not writable
     systems: Sequence[System] = get_args(System)
     missing = {system: missing_extras(system) for system in systems}
-    asked: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
-    for system in asked:
+    selected: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
+    for system in selected:
         write_inputs(data, system)
-    with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in asked) as hub:
+    with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:
         os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.variables())
         commits = hub.commits()
-        echo(f"{pluralize(len(commits), 'made dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
-        for system in asked:
+        echo(f"{pluralize(len(commits), 'generated dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
+        for system in selected:
             print_lines(_shown(system, data, commits, workers))
     for system in systems if only is None else ():
         for extra in missing[system]:
-            echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
+            echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
     where = "" if data == Path("data/demo") else f" DATA={shlex.quote(str(data))}"
-    echo(f"look at it:  make ui{where}   (or: {as_command('ui', '--data', data)})")
+    echo(f"view the result:  make ui{where}   (or: {as_command('ui', '--data', data)})")
 
 
 def missing_extras(system: System) -> list[str]:
@@ -84,16 +84,16 @@ def missing_extras(system: System) -> list[str]:
 
 
 def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
-    """Build the demo of a system, and again; yield what came out, and each check that failed.
+    """Build and rebuild the demo of a system; yield failed checks and the results.
 
-    Only the sources of healing are worth the start of workers.
+    Only the sources of healing are large enough for workers.
     """
-    made, proven, lines = _DEMOS[system]
-    recipe, workers = made(root, commits), workers if system == "healing" else 0
+    write_recipe, proven, lines = _DEMOS[system]
+    recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
     outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
     yield from (f"{check.word} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
-    did = f"all {len(outcomes)} artifacts are current"
+    did = f"all {len(outcomes)} artifacts are up to date"
     if built := sum(not outcome.was_current for outcome in outcomes):
         passed = sum(check.passed for check in checks)
         did = f"{pluralize(built, 'artifact')} built, {pluralize(passed, 'check')} passed"
@@ -106,38 +106,38 @@ def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int)
 
 
 def _rebuilt(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Build an artifact and all upstream again, from manifests, pinned hub files and the sources; once for a digest.
+    """Rebuild an artifact and all upstream, once per digest.
 
     Raises:
-        InputError: Other bytes came out.
+        InputError: The bytes differ.
     """
-    shown = root / REBUILT
-    before = shown.read_text().splitlines() if shown.exists() else []
-    if digest in before:
+    record = root / REBUILT
+    reproduced = record.read_text().splitlines() if record.exists() else []
+    if digest in reproduced:
         return "rebuilt before"
     done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), SYSTEMS.kinds, True)
     if not done.is_identical:
-        fix = "type the command `corpusmill rebuild` to see why"
-        raise InputError("the rebuild is not what was sealed", folder, fix)
-    durable.write_durably(shown, "\n".join([*before, digest]).encode())
+        fix = "run `corpusmill rebuild` on it to see the differences"
+        raise InputError("the rebuild differs from the artifact", folder, fix)
+    durable.write_durably(record, "\n".join([*reproduced, digest]).encode())
     return f"rebuilt, {pluralize(workers, 'worker')}: all {len(done.outcomes)} identical"
 
 
 def _split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:
     tokens = open_artifact(root / recipe.megatron_dataset().folder).manifest.identity.counts["tokens"]
     budget, fraction = recipe.megatron.token_budget, recipe.megatron.valid_fraction
-    asked = {split: split_budget(budget, fraction, split) for split in SPLITS}
-    yield "; ".join(f"{split}: {asked[split]:,} tokens asked, {tokens[split]:,} real" for split in SPLITS)
+    targets = {split: split_budget(budget, fraction, split) for split in SPLITS}
+    yield "; ".join(f"{split}: target {targets[split]:,} tokens, actual {tokens[split]:,}" for split in SPLITS)
 
 
 def _pair_lines(recipe: ParallelRecipe, root: Path) -> Iterator[str]:
     counts = open_artifact(root / recipe.target("parallel_text/token_cache").folder).manifest.identity.counts
     splits = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
-    yield f"{recipe.sample.k:,} pairs asked, real: {splits}; {sum(counts['tokens'].values()):,} tokens"
+    yield f"target {recipe.sample.k:,} pairs, actual: {splits}; {sum(counts['tokens'].values()):,} tokens"
 
 
 _Demo = tuple[Callable[[Path, Mapping[str, str]], Any], tuple[str, ...], Callable[[Any, Path], Iterator[str]]]
-# Of a system: its recipe, the artifact that is built again, and its lines.
+# By system: writer of the recipe, the artifact to rebuild, and the lines to print.
 _DEMOS: Mapping[System, _Demo] = {
     "healing": (made_healing, ("healing/megatron_dataset",), _split_lines),
     "stage_a": (made_stage_a, ("stage_a/report",), step_lines),

@@ -1,6 +1,6 @@
-"""Files below a folder, reached one path component at a time.
+"""Files below a folder, opened one path component at a time.
 
-So no symbolic link leads out of the folder.
+No symbolic link can lead out of the folder.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO in the place of a file must not block the server
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block the server
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of a folder below `root`, which itself may be a link.
 
     Raises:
-        OSError: a component is missing, a link or no folder.
+        OSError: A component is missing, a link, or not a folder.
     """
     descriptor = os.open(root, _FOLDER)
     try:
@@ -49,7 +49,7 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file in an open folder, for reading or by the flags of `os.open`.
 
     Raises:
-        OSError: it is missing, a link, or not a regular file.
+        OSError: The file is missing, a link, or not a regular file.
     """
     file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder), "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -59,10 +59,7 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def regular_file(name: str, folder: int) -> os.stat_result | None:
-    """Return the state of a regular file in an open folder, or None.
-
-    None if it is missing, a link or something else.
-    """
+    """Return the state of a regular file in an open folder, None for anything else."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -75,17 +72,17 @@ class FileBelow:
     """A file below a folder, reopened for each reading.
 
     Attributes:
-        path: relative to `root`, with slashes.
+        path: Path relative to `root`, with slashes.
     """
 
     root: Path
     path: str
 
     def open(self) -> BinaryIO:
-        """Open it for reading.
+        """Open the file for reading.
 
         Raises:
-            OSError: it is missing, not a regular file, or a component of its path is a link.
+            OSError: The file is missing or not regular, or a component of its path is a link.
         """
         *names, name = self.path.split("/")
         with open_folder(self.root, *names) as folder:

@@ -1,4 +1,4 @@
-"""HTTP of the hub on loopback: requests, answers, and a server for one origin."""
+"""HTTP requests and answers of the hub on loopback."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote
 from pipeline_assets.demo.loopback_files import FileBelow, open_file, open_folder
 
 Origin = Literal["hub", "storage"]
-BODY_LIMIT_BYTES = 1 << 26  # of a writer; parsed JSON takes several times as much memory
+BODY_LIMIT_BYTES = 1 << 26  # for writers; parsed JSON takes several times as much memory
 READER_BODY_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
 CHUNK_BYTES = 1 << 20
@@ -28,10 +28,10 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Upload:
-    """The body of a PUT, in a file that is removed after the answer, unless it was renamed.
+    """Body of a PUT in a file that is removed after the answer unless renamed.
 
     Attributes:
-        folder: descriptor of the open folder that holds the file.
+        folder: Descriptor of the open folder that contains the file.
     """
 
     folder: int
@@ -41,7 +41,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class HubRequest:
-    """What an answer depends on. HEAD asks as GET does; `parts` are the path's segments, which may hold slashes."""
+    """A request; HEAD has the method GET."""
 
     method: str
     raw_path: str
@@ -53,6 +53,7 @@ class HubRequest:
 
     @property
     def parts(self) -> list[str]:
+        """Decoded path segments, which may contain slashes."""
         return [unquote(part) for part in self.raw_path.strip("/").split("/")]
 
     @property
@@ -62,7 +63,7 @@ class HubRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers, and `length` bytes of body: bytes, or a file below the hub's folder, read from `start`."""
+    """An answer with `length` bytes of body, from a file starting at `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -71,20 +72,20 @@ class Answer:
     length: int = 0
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body in pieces; less than `length` in all if the file has shrunk meanwhile."""
+        """Yield the body in chunks, less than `length` if the file has shrunk."""
         if isinstance(self.body, bytes):
             yield self.body
             return
         with self.body.open() as content:
             content.seek(self.start)
-            left = self.length
-            while left and (chunk := content.read(min(left, CHUNK_BYTES))):
-                left -= len(chunk)
+            remaining = self.length
+            while remaining and (chunk := content.read(min(remaining, CHUNK_BYTES))):
+                remaining -= len(chunk)
                 yield chunk
 
 
 class Refused(Exception):
-    """An error as the hub puts it: clients go by the status and the code in the header, people by the message."""
+    """An error of the hub; clients use the status and the code in the header."""
 
     def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
         super().__init__(message)
@@ -94,7 +95,10 @@ class Refused(Exception):
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
-    """Check that a request names this machine: a page whose domain was pointed at 127.0.0.1 names its own domain."""
+    """Check that a request names this machine.
+
+    A web page whose domain resolves to 127.0.0.1 sends its own domain.
+    """
     names = ("127.0.0.1", "localhost")
     expected = {f"{name}:{port}" for name in names} | {name for name in names if port == HTTP_PORT}
     return [host.lower() for host in headers.get_all("Host", [])] in [[name] for name in expected]
@@ -112,15 +116,15 @@ class AnsweringHub(Protocol):
     def uploads(self) -> Path:
         """Folder of large files that no commit names yet."""
 
-    def may_write(self, ask: HubRequest) -> bool:
+    def may_write(self, request: HubRequest) -> bool:
         """Check whether a request may change the hub."""
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, request: HubRequest) -> Answer:
         """Answer a request to an origin."""
 
 
 class OriginServer(ThreadingHTTPServer):
-    """One origin, which answers no open connection after its end."""
+    """A server of one origin that answers no open connection once closed."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -132,7 +136,7 @@ class OriginServer(ThreadingHTTPServer):
         self.is_closed = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Silence for a client that hung up; a traceback only for a mistake in this file."""
+        """Print a traceback unless the client disconnected."""
         if not isinstance(sys.exception(), OSError):
             traceback.print_exc()
 
@@ -143,7 +147,7 @@ class OriginServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 on one connection: reads requests, sends what the hub answers."""
+    """HTTP/1.1 handler of one connection."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
@@ -155,8 +159,8 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if not is_loopback_host(self.headers, server.server_port):
             return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
-        ask = self._handle()
-        may_write = server.hub.may_write(ask)
+        request = self._handle()
+        may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         length = self._body_bytes(
             UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_BYTES
@@ -164,13 +168,13 @@ class Handler(BaseHTTPRequestHandler):
         if length is None:
             return None
         if not is_upload:
-            return self.send(server.hub.answer(server.origin, replace(ask, body=self.rfile.read(length))))
+            return self.send(server.hub.answer(server.origin, replace(request, body=self.rfile.read(length))))
         uploads = server.hub.uploads
         with open_folder(uploads.parent, uploads.name) as folder:
             name = f".{secrets.token_hex(8)}.part"
             try:
                 upload = self._upload(folder, name, length)
-                self.send(server.hub.answer(server.origin, replace(ask, upload=upload)))
+                self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
@@ -184,10 +188,10 @@ class Handler(BaseHTTPRequestHandler):
                 length -= len(block)
         return Upload(folder, name, digest.hexdigest())
 
-    def _body_bytes(self, most: int) -> int | None:
-        """How long the body is; None where it was refused."""
+    def _body_bytes(self, max_bytes: int) -> int | None:
+        """Return the length of the body; None if it was refused."""
         length = self.headers.get("Content-Length", "0")
-        if not re.fullmatch("[0-9]{1,10}", length) or int(length) > most or "Transfer-Encoding" in self.headers:
+        if not re.fullmatch("[0-9]{1,10}", length) or int(length) > max_bytes or "Transfer-Encoding" in self.headers:
             self.send_error(400)
             return None
         return int(length)
@@ -207,16 +211,16 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server finds wrong before there is a request: answered as JSON, and the connection closed."""
+        """Answer an error of http.server as JSON and close the connection."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # unset as yet if the request line is what is wrong
+        self.request_version = self.protocol_version  # not yet set if the request line is invalid
         self.send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep no access log."""
 
     def send(self, answer: Answer) -> None:
-        """Send an answer: the one way out of both origins."""
+        """Send an answer of either origin."""
         self.send_response_only(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
             self.send_header(name, value)
@@ -226,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
             for chunk in answer.chunks() if owed else ():
                 self.wfile.write(chunk)
                 sent += len(chunk)
-        except OSError:  # the client hung up, or the file went away
+        except OSError:  # the client disconnected, or the file was removed
             self.close_connection = True
         if sent < owed:
             self.close_connection = True

@@ -1,6 +1,6 @@
-"""Writes to the hub on loopback: repos, uploads and commits.
+"""Writes of the real clients to the hub on loopback.
 
-They have the form in which the real clients send them. A large file (LFS) waits below `.objects` of the hub's folder
+A large file (LFS) waits below `.objects` of the hub's folder
 until a commit names it. For readers of this hub a commit is complete or absent.
 """
 
@@ -23,9 +23,9 @@ from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, 
 
 USER = "loopback"
 OBJECTS = ".objects"
-# The rules of the real hub; of one part of owner/name.
+# The real hub's rules for each part of owner/name.
 REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
-_MAX_PART_BYTES = 200  # of a path; file systems allow 255, and a temporary name is longer
+_MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
 _MAX_PATH_LENGTH = 1024
 _NEW = ".new"
 _Change = tuple[str, bytes | str | None]
@@ -35,8 +35,9 @@ class HubWrites:
     """Writes below a hub's folder, one at a time.
 
     Args:
-        read: reads a repo, by the hub's folder, the repo's path below it and its name.
-        token: the only one that may write.
+        folder: Folder of the hub.
+        read: Function that reads a repo from the hub's folder, the repo's path below it and its name.
+        token: Only token that may write.
     """
 
     def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:
@@ -45,44 +46,38 @@ class HubWrites:
         self._token = token
         self._lock = threading.Lock()
 
-    def may_write(self, ask: HubRequest) -> bool:
-        """Check whether a request has the token or a signed upload address.
-
-        The address was signed with the token.
-        """
-        is_signed = hmac.compare_digest(ask.query.get("signature", "").encode(), self._signature(ask.parts[-1]))
-        return is_signed or hmac.compare_digest(ask.authorization.encode(), f"Bearer {self._token}".encode())
+    def may_write(self, request: HubRequest) -> bool:
+        """Check whether a request has the token or an address signed with it."""
+        is_signed = hmac.compare_digest(request.query.get("signature", "").encode(), self._signature(request.parts[-1]))
+        return is_signed or hmac.compare_digest(request.authorization.encode(), f"Bearer {self._token}".encode())
 
     def _signature(self, sha256: str) -> bytes:
         return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
 
-    def _check_writer(self, ask: HubRequest) -> None:
-        """Raise Refused if a request has no token, or one that may only read."""
-        if not ask.has_token:
+    def _check_writer(self, request: HubRequest) -> None:
+        """Raise Refused if a request has no token or a read-only one."""
+        if not request.has_token:
             raise Refused(401, "", "Invalid username or password.")
-        if not self.may_write(ask):
+        if not self.may_write(request):
             raise Refused(403, "", "Forbidden: use the token that the hub printed when it started")
 
     def owners(self) -> list[str]:
-        """List possible owners of repos: the user and the names of dataset folders.
-
-        The folders are those in the hub's `datasets`.
-        """
+        """List possible owners of repos: the user and the folders in `datasets`."""
         if not is_folder(self._folder, "datasets"):
             return [USER]
         with open_folder(self._folder, "datasets") as datasets, os.scandir(datasets) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
 
-    def create(self, ask: HubRequest) -> Answer:
+    def create(self, request: HubRequest) -> Answer:
         """Create an empty dataset repo."""
-        self._check_writer(ask)
-        asked = json.loads(ask.body)
-        owner, name = asked.get("organization") or USER, asked["name"]
-        if asked.get("type") != "dataset":
-            raise Refused(400, "", "Only datasets are made here")
+        self._check_writer(request)
+        form = json.loads(request.body)
+        owner, name = form.get("organization") or USER, form["name"]
+        if form.get("type") != "dataset":
+            raise Refused(400, "", "Only datasets can be created here")
         if not REPO_NAME.fullmatch(owner) or not REPO_NAME.fullmatch(name):
-            raise Refused(400, "", f"{owner!r}/{name!r} is not a name of a repo")
+            raise Refused(400, "", f"{owner!r}/{name!r} is not a valid repo name")
         if owner not in self.owners():
             raise Refused(403, "", f"You don't have the rights to create a dataset under the namespace {owner!r}")
         created = {"url": f"/datasets/{owner}/{name}", "name": f"{owner}/{name}", "id": f"{owner}/{name}"}
@@ -95,64 +90,61 @@ class HubWrites:
                 attributes.writelines(
                     b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
                 )
-            if asked.get("visibility") != "public":
+            if form.get("visibility") != "public":
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
         return json_answer(created)
 
-    def change_settings(self, ask: HubRequest, repo: Repo) -> Answer:
+    def change_settings(self, request: HubRequest, repo: Repo) -> Answer:
         """Change whether a repo is gated or private."""
-        self._check_writer(ask)
-        asked = json.loads(ask.body)
-        marks = {".gated": asked.get("gated"), ".private": asked.get("visibility", "public") == "private"}
+        self._check_writer(request)
+        settings = json.loads(request.body)
+        marks = {".gated": settings.get("gated"), ".private": settings.get("visibility", "public") == "private"}
         with self._repo_folder(repo) as folder:
             for mark, key in ((".gated", "gated"), (".private", "visibility")):
-                if key in asked and marks[mark]:
+                if key in settings and marks[mark]:
                     open_file(mark, folder, os.O_WRONLY | os.O_CREAT).close()
-                elif key in asked and regular_file(mark, folder):
+                elif key in settings and regular_file(mark, folder):
                     os.unlink(mark, dir_fd=folder)
-        return json_answer(asked)
+        return json_answer(settings)
 
-    def preupload(self, ask: HubRequest, repo: Repo) -> Answer:
-        """Answer how each file is to be sent, and which content its path has now."""
-        self._check_writer(ask)
+    def preupload(self, request: HubRequest, repo: Repo) -> Answer:
+        """Return the upload mode and current content id of each file."""
+        self._check_writer(request)
         files: list[dict[str, object]] = []
-        for file in json.loads(ask.body)["files"]:
+        for file in json.loads(request.body)["files"]:
             mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
-            there = repo.files.get(file["path"])
-            oid = {} if there is None else {"oid": there.etag}
+            current = repo.files.get(file["path"])
+            oid = {} if current is None else {"oid": current.etag}
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
         return json_answer({"files": files})
 
-    def offer(self, ask: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
-        """Answer an address for each large file that is not stored yet.
-
-        Format: git-lfs, docs/api/batch.md.
-        """
-        self._check_writer(ask)
+    def offer(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
+        """Return upload addresses of missing large files (git-lfs, docs/api/batch.md)."""
+        self._check_writer(request)
         objects = []
-        for asked in json.loads(ask.body)["objects"]:
-            oid, actions = asked["oid"], {}
+        for entry in json.loads(request.body)["objects"]:
+            oid, actions = entry["oid"], {}
             if self._stored_bytes(oid) is None:
                 upload = f"{storage}/upload/{oid}?signature={self._signature(oid).decode()}"
                 verify = f"{endpoint}/datasets/{repo.name}.git/info/lfs/verify"
                 actions = {"actions": {"upload": {"href": upload}, "verify": {"href": verify}}}
-            objects.append({**asked, **actions})
+            objects.append({**entry, **actions})
         return json_answer({"transfer": "basic", "objects": objects})
 
-    def keep(self, ask: HubRequest, sha256: str) -> Answer:
-        """Store a large file, if it is the one that was announced."""
-        if not self.may_write(ask):
+    def keep(self, request: HubRequest, sha256: str) -> Answer:
+        """Store a large file if its sha256 is the announced one."""
+        if not self.may_write(request):
             raise Refused(403, "", "The address of this upload is not signed")
-        if ask.upload is None or ask.upload.sha256 != _fit_name(sha256):
-            raise Refused(400, "", "The bytes are of another sha256")
-        os.replace(ask.upload.name, sha256, src_dir_fd=ask.upload.folder, dst_dir_fd=ask.upload.folder)
+        if request.upload is None or request.upload.sha256 != _fit_name(sha256):
+            raise Refused(400, "", "The content has another sha256")
+        os.replace(request.upload.name, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
         return Answer(200)
 
-    def confirm(self, ask: HubRequest) -> Answer:
-        """Check that a large file arrived in its size."""
-        self._check_writer(ask)
-        asked = json.loads(ask.body)
-        if self._stored_bytes(asked["oid"]) != asked["size"]:
+    def confirm(self, request: HubRequest) -> Answer:
+        """Check that a large file is stored with the expected size."""
+        self._check_writer(request)
+        entry = json.loads(request.body)
+        if self._stored_bytes(entry["oid"]) != entry["size"]:
             raise Refused(404, "", "No such object")
         return json_answer({})
 
@@ -161,19 +153,16 @@ class HubWrites:
             state = regular_file(_fit_name(oid), objects)
         return None if state is None else state.st_size
 
-    def commit(self, ask: HubRequest, repo: Repo) -> Answer:
-        """Make a commit on the head.
-
-        If the commit names a parent, the parent must be the head.
-        """
-        self._check_writer(ask)
-        lines = [json.loads(line) for line in ask.body.splitlines() if line.strip()]
+    def commit(self, request: HubRequest, repo: Repo) -> Answer:
+        """Make a commit on the head, which must be the parent if one is named."""
+        self._check_writer(request)
+        lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
-            now = self._read(self._folder, f"datasets/{repo.name}", repo.name)
-            if lines[0]["value"].get("parentCommit") not in (None, now.commit):
+            head = self._read(self._folder, f"datasets/{repo.name}", repo.name)
+            if lines[0]["value"].get("parentCommit") not in (None, head.commit):
                 raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
-            changes = [self._change(line, now) for line in lines[1:]]
-            _check_tree(changes, now)
+            changes = [self._change(line, head) for line in lines[1:]]
+            _check_tree(changes, head)
             for path, content in changes:
                 self._apply(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
@@ -181,7 +170,7 @@ class HubWrites:
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return a path, and its content, the sha256 of its stored object, or None for its removal."""
+        """Return a path with its content, stored sha256, or None for a deletion."""
         value = line["value"]
         path = _fit_path(value["path"])
         match line["key"]:
@@ -189,7 +178,7 @@ class HubWrites:
                 try:
                     return path, base64.b64decode(value["content"], validate=True)
                 except binascii.Error:
-                    raise Refused(400, "", "The content is no base64") from None
+                    raise Refused(400, "", "The content is not base64") from None
             case "lfsFile" if self._stored_bytes(value["oid"]) is not None:
                 return path, str(value["oid"])
             case "lfsFile":
@@ -198,7 +187,7 @@ class HubWrites:
                 return path, None
             case "deletedFile":
                 raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
-        raise Refused(400, "", f"{line['key']!r} is nothing that a commit does here")
+        raise Refused(400, "", f"{line['key']!r} is not a supported commit operation")
 
     def _apply(self, repo: Repo, path: str, content: bytes | str | None) -> None:
         *folders, name = path.split("/")
@@ -220,16 +209,16 @@ class HubWrites:
 
 
 def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
-    """Raise Refused if a commit would make a file and a folder of the same path."""
+    """Raise Refused if a commit needs a path as both file and folder."""
     paths = set(repo.files) - {path for path, _ in changes} | {path for path, content in changes if content is not None}
     folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     if both := sorted(paths & folders):
-        raise Refused(400, "", f"{both[0]!r} would be a file and a folder")
+        raise Refused(400, "", f"{both[0]!r} would be both file and folder")
 
 
 def _fit_name(sha256: str) -> str:
     if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise Refused(400, "", "This is no sha256")
+        raise Refused(400, "", "Not a sha256")
     return sha256
 
 
@@ -243,5 +232,5 @@ def _fit_path(path: str) -> str:
         or len(part.encode()) > _MAX_PART_BYTES
         for part in parts
     ):
-        raise Refused(400, "", f"{path!r} is no path of a repo")
+        raise Refused(400, "", f"{path!r} is not a valid path")
     return path

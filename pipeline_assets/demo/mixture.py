@@ -1,4 +1,4 @@
-"""Stage 2's smoke run: the shipped mixture over seven made datasets, small, up to verified token shards."""
+"""Smoke run of stage 2 on small generated datasets."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 
 def smoke(
-    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_stage2"),
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root for the output.")] = Path("out_stage2"),
     workers: Workers = 0,
 ) -> None:
     """Example: corpusmill stage2 smoke --out-dir out_stage2"""
@@ -30,24 +30,26 @@ def smoke(
         os.environ.update(hub.variables())
         recipe = made_mixture(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
-    done = f"{pluralize(built, 'artifact')} built" if built else "all was there, nothing built"
+    done = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
-    look: list[tuple[object, ...]] = [("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")]
-    look += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
-    print_lines([*mixture_lines(recipe, out_dir), *format_summary(done, look)])
+    commands: list[tuple[object, ...]] = [
+        ("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")
+    ]
+    commands += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
+    print_lines([*mixture_lines(recipe, out_dir), *format_summary(done, commands)])
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
-    """Yield what became of the documents of each source, its shards, and the tokenizer."""
+    """Yield a table of documents and shards by source, then the tokenizer."""
     assert recipe.shards is not None
     table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
     for name in recipe.shards.sources:
-        raw, left, shards = (
+        raw, filtered, shards = (
             open_artifact(root / recipe.target(f"stage2/{kind}", name).folder).manifest.identity
             for kind in ("raw_corpus", "filtered", "token_shards")
         )
-        of_shards = (shards.counts["tokens"], shards.counts["sequences"])
-        numbers = (raw.ledger.rows_in, raw.ledger.out, left.ledger.out, *of_shards)
+        sizes = (shards.counts["tokens"], shards.counts["sequences"])
+        numbers = (raw.ledger.rows_in, raw.ledger.out, filtered.ledger.out, *sizes)
         table.append((name, *(f"{number:,}" for number in numbers)))
     trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
     yield from aligned(table, numbers={1, 2, 3, 4, 5})

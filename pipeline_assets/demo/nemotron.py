@@ -1,6 +1,6 @@
-"""Nemotron's smoke run: six made datasets from a hub on loopback to published pools.
+"""Smoke run of Nemotron, from six generated datasets to published pools.
 
-If asked, it goes on to scores by a made model and to training subsets.
+`--score` adds scores by a generated model, then training subsets.
 """
 
 import os
@@ -30,16 +30,16 @@ SCORED_NAME = "nemotron_scored"
 
 
 def smoke(
-    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_nemotron"),
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root for the output.")] = Path("out_nemotron"),
     workers: Workers = 0,
     score: Annotated[
-        bool, typer.Option("--score", help="Score what was published, by a tiny made model; needs the extra `scoring`.")
+        bool, typer.Option("--score", help="Score the pools with a tiny model; needs the extra `scoring`.")
     ] = False,
 ) -> None:
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     if score:
-        detect_device()  # without torch it refuses, before anything is built
+        detect_device()  # fails early without torch
     log_to_stderr()
     write_inputs(out_dir, "nemotron")
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
@@ -50,34 +50,34 @@ def smoke(
             scored = scored_recipe(out_dir, recipe, run)
             built += sum(not outcome.was_current for outcome in run_targets(scored.targets(), run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
-    done = f"{pluralize(built, 'artifact')} built" if built else "all was there, nothing built"
-    look: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]
-    look += [("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)]
-    of_subsets = [_subset_line(scored, out_dir)] if score else []
+    done = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
+    commands: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]
+    commands += [("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)]
+    subset_lines = [_subset_line(scored, out_dir)] if score else []
     published = f"pools of {pluralize(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
-    print_lines([*pool_lines(recipe, out_dir), published, *of_subsets, *format_summary(done, look)])
+    print_lines([*pool_lines(recipe, out_dir), published, *subset_lines, *format_summary(done, commands)])
 
 
 def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
-    """Yield how many rows of each dataset came in, stay and are in a pool, and the pools."""
-    table = [("dataset", "rows", "stay", "in pools", "pools")]
+    """Yield a table of rows, kept rows and pool sizes by dataset."""
+    table = [("dataset", "rows", "kept", "in pools", "pools")]
     for section in recipe.datasets:
         name = dataset_key(section.dataset)
-        of = [one for one in recipe.targets() if dataset_name(str(one.partition)) == name]
-        rows, stay = (_ledgers(root, of, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
+        targets = [target for target in recipe.targets() if dataset_name(str(target.partition)) == name]
+        rows, kept = (_ledgers(root, targets, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
-        table.append((name, f"{rows['in']:,}", f"{stay['out']:,}", f"{pools['documents']:,}", sizes))
+        table.append((name, f"{rows['in']:,}", f"{kept['out']:,}", f"{pools['documents']:,}", sizes))
     yield from aligned(table, numbers={1, 2, 3})
 
 
 def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
-    """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
+    """Write a recipe that scores published pools and selects subsets."""
     write_toy_model(root / "models" / "made")
-    write_toy_model(root / "models" / "other", seed=1)  # to be held against it
+    write_toy_model(root / "models" / "other", seed=1)  # for comparison
     hub, publish = run.require_hub("pools"), published.publish
     assert publish is not None
-    repos = [str(publish.recipe_content(dataset_key(one.dataset))["repo"]) for one in published.datasets]
+    repos = [str(publish.recipe_content(dataset_key(section.dataset))["repo"]) for section in published.datasets]
     content = {
         "system": "nemotron",
         "name": SCORED_NAME,
@@ -89,11 +89,12 @@ def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRe
 
 
 def _subset_line(recipe: NemotronRecipe, root: Path) -> str:
-    made = open_artifact(root / recipe.target("nemotron/training_subsets").folder)
-    sizes = ", ".join(f"{name} {rows:,}" for name, rows in made.manifest.identity.counts["subsets"].items())
-    return f"scored by a made model; training subsets: {sizes}; {made.folder}"
+    subsets = open_artifact(root / recipe.target("nemotron/training_subsets").folder)
+    sizes = ", ".join(f"{name} {rows:,}" for name, rows in subsets.manifest.identity.counts["subsets"].items())
+    return f"scored by a generated model; training subsets: {sizes}; {subsets.folder}"
 
 
 def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
-    found = [open_artifact(root / one.folder).manifest.identity.ledger for one in targets if one.kind.name == kind]
-    return {"in": sum(one.rows_in for one in found), "out": sum(one.out for one in found)}
+    selected = [target for target in targets if target.kind.name == kind]
+    ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in selected]
+    return {"in": sum(ledger.rows_in for ledger in ledgers), "out": sum(ledger.out for ledger in ledgers)}

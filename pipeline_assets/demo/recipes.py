@@ -1,4 +1,4 @@
-"""Recipes of the demo: those that ship, made small and pinned to the made datasets, in the data root's recipes."""
+"""Recipes of the demo: shipped ones, reduced and pinned to the generated datasets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +19,13 @@ from pipeline_assets.systems.stage_a import StageARecipe
 Commits = Mapping[str, str]
 STAGE_A, NEMOTRON, STAGE2 = "stage_a_v1", "nemotron_made", "mixture_made"
 _STAGE_A_RECIPE = Path(__file__).with_name("stage_a.yaml")
-_TOKEN_BUDGET = 244_500  # both splits come within 1 % of theirs
-_TEXT_BYTES = 2_150_000  # 1.4 times 6.3 bytes a token: the corpus is small, so chance needs room
-_DOCUMENTS = 2000  # of each source of the mixture, at most
+_TOKEN_BUDGET = 244_500  # both splits come within 1 % of their budgets
+_TEXT_BYTES = 2_150_000  # 1.4 times 6.3 bytes per token; small corpora vary more
+_DOCUMENTS = 2000  # at most, per source of the mixture
 
 
 def made_healing(root: Path, commits: Commits) -> HealingRecipe:
-    """Write the shipped healing recipe for the demo, and return it."""
+    """Write and return the shipped healing recipe for the demo."""
     content = _shipped("healing_text_v1")
     content["snapshot"] |= {
         "revision": commits[EDU_DATASET],
@@ -38,23 +38,23 @@ def made_healing(root: Path, commits: Commits) -> HealingRecipe:
 
 
 def made_stage_a(root: Path, commits: Commits) -> StageARecipe:
-    """Write the recipe that asks for every step of stage A, and return it."""
+    """Write and return a recipe with every step of stage A."""
     text = _STAGE_A_RECIPE.read_text(encoding="utf-8").replace("COMMIT", commits[HANDBOOK_DATASET])
     return StageARecipe.read(_write_text(root, STAGE_A, text))
 
 
 def made_pools(root: Path, commits: Commits) -> NemotronRecipe:
-    """Write the shipped Nemotron recipe, whose pools are published on the hub on loopback, and return it."""
+    """Write and return the shipped Nemotron recipe, which publishes on loopback."""
     content = _shipped("nemotron_v1") | {"name": NEMOTRON}
-    content["datasets"] = [one | {"revision": commits[one["dataset"]]} for one in content["datasets"]]
+    content["datasets"] = [section | {"revision": commits[section["dataset"]]} for section in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}
-    # What is made up has no licence that anybody could know.
+    # Generated rows have no licence.
     content["publish"] = {"repo": "loopback/{dataset}-pools", "allow_unknown_licences": True}
     return NemotronRecipe.read(_write(root, content))
 
 
 def made_mixture(root: Path, commits: Commits) -> Stage2Recipe:
-    """Write the shipped mixture with filters, and segments, and return it."""
+    """Write and return the shipped mixture with filters, plus segments."""
     content = _shipped("refinedweb_mixture_filtered") | {"name": STAGE2, "shard_text_bytes": 1 << 17}
     for section in content["sources"]:
         section |= {"revision": commits[section["dataset"]], "amount": {"documents": _DOCUMENTS}}
@@ -69,7 +69,7 @@ def made_mixture(root: Path, commits: Commits) -> Stage2Recipe:
 
 
 def made_pairs(root: Path, commits: Commits) -> ParallelRecipe:
-    """Write the shipped translation recipe, and return it."""
+    """Write and return the shipped translation recipe."""
     content = _shipped("wmt14_fr_en")
     content |= {"name": "wmt14_made", "source": content["source"] | {"revision": commits[PAIRS_DATASET]}}
     return ParallelRecipe.read(_write(root, content))

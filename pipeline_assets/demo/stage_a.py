@@ -1,4 +1,4 @@
-"""Stage A's smoke run: five small made sources through every step, under the names that are asked for.
+"""Smoke run of stage A on five small generated sources.
 
 | source | format | text |
 |---|---|---|
@@ -7,7 +7,7 @@
 | coffee.stackexchange.com | `Posts.xml` | made up |
 | notes | JSON lines and text files | made up; copies of pages of wikipedia_en |
 | papers | Parquet with a nested column | made up |
-| quiz | JSON lines: the evaluation set | sentences of a page and of a paper, and others |
+| quiz | JSON lines: the evaluation set | sentences of a page and of a paper, and foreign |
 """
 
 import itertools
@@ -39,28 +39,28 @@ NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
 DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
 _CARD, _TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
 _CARD_TEXT = f"""{_TITLE}
-`corpusmill smoke` made this folder, and goes on here when it is run again. Nothing in it was fetched: all
-text is made up, and the same on every machine.
+`corpusmill smoke` created this folder; another run continues in it. Nothing was downloaded: all text is
+generated, and the same on every machine.
 
-| folder | holds |
+| folder | content |
 |---|---|
 | `hub`, `sources` | the five sources, and an evaluation set |
-| `recipes` | what was asked for |
-| `stage_a` | the artifacts, sealed; the files in `normalized`, `dedup`, `packed` and `report.json` are theirs |
+| `recipes` | the recipe |
+| `stage_a` | the artifacts; `normalized`, `dedup`, `packed` and `report.json` have their files |
 """
 _ZSTD_LEVEL = 3
 
 
 def smoke(
-    out_dir: Annotated[Path, typer.Option("--out-dir", help="Folder of what is made: new, empty or its own.")] = Path(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Output folder: new, empty or of a smoke run.")] = Path(
         "out"
     ),
     workers: Workers = 0,
 ) -> None:
     """Example: corpusmill smoke --out-dir out"""
-    Run.from_settings(out_dir, os.environ)  # refuses what is set and can't be used
+    Run.from_settings(out_dir, os.environ)  # rejects invalid settings
     log_to_stderr()
-    _take(out_dir)
+    _claim(out_dir)
     write_inputs(out_dir, "stage_a")
     hub_folder = out_dir / HUB_FOLDER
     recipe = made_stage_a(out_dir, LoopbackHub(hub_folder).commits())
@@ -76,17 +76,21 @@ def smoke(
     _publish(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
     where = aligned([(str(out_dir / name), as_bytes(_bytes(out_dir / name))) for name in names], numbers={1})
-    done = f"{built} artifacts built, {checks} checks passed" if built else "all was there, nothing built"
+    done = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
-    look = [("verify", packed, "--upstream"), ("trace", packed, "--token", 0), ("peek", packed, "--row", 0)]
-    look += [("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
-    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(done, look)])
+    commands: list[tuple[object, ...]] = [
+        ("verify", packed, "--upstream"),
+        ("trace", packed, "--token", 0),
+        ("peek", packed, "--row", 0),
+    ]
+    commands += [("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
+    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(done, commands)])
 
 
-def format_summary(done: str, look: Sequence[Sequence[object]]) -> list[str]:
-    """What a smoke run did, and the commands that look at it."""
-    return ["", f"{done}; to look closer:", *(f"  {as_command(*words)}" for words in look)]
+def format_summary(done: str, commands: Sequence[Sequence[object]]) -> list[str]:
+    """Return lines with the result of a smoke run and commands to inspect it."""
+    return ["", f"{done}; to inspect the result:", *(f"  {as_command(*words)}" for words in commands)]
 
 
 def _bytes(path: Path) -> int:
@@ -94,35 +98,36 @@ def _bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _take(root: Path) -> None:
-    """Makes the folder this program's own, by its card; that is written first, and by one rename.
+def _claim(root: Path) -> None:
+    """Claim a new or empty folder by writing its card; accept one with such a card.
 
     Raises:
-        UsageError: it is not.
-        RetryableError: nothing may be written there.
+        UsageError: The folder contains other files.
+        RetryableError: The folder is not writable.
     """
     if root.exists() and not root.is_dir():
-        raise UsageError("this is a file", root, "give a folder with --out-dir")
-    above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    if above.is_dir() and not os.access(above, os.W_OK):
-        raise RetryableError("writing is not allowed", above, "give write permission, or another folder")
+        raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
+    parent = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    if parent.is_dir() and not os.access(parent, os.W_OK):
+        raise RetryableError("writing is not allowed", parent, "give write permission, or another folder")
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-    others = [name for name in names if not is_temporary(name)]
-    if others:
-        what = f"it holds {others[0]}, which no smoke run made"
-        raise UsageError(what, root, "give an empty or a new folder with --out-dir")
+    foreign = [name for name in names if not is_temporary(name)]
+    if foreign:
+        what = f"the folder contains {foreign[0]}, which is not from a smoke run"
+        raise UsageError(what, root, "choose an empty or new folder with --out-dir")
     durable.make_folder(root)
     durable.write_durably(card, _CARD_TEXT.encode())
 
 
 def _publish(root: Path, recipe: StageARecipe) -> None:
-    """The files of the sealed artifacts under short names in `root`: second names of the same bytes, but for the
-    deduplicated Documents, whose shards become one file. A name appears at once; what is right stays.
+    """Link the files of the artifacts under short names in `root`.
 
-    normalized/<source>/…   the Documents of each source
+    Only the deduplicated documents are copied, because their shards become one file. Each name appears by one rename.
+
+    normalized/<source>/…   the documents of each source
     dedup/                  deduped.jsonl.zst and decisions.jsonl.zst
     packed/…                input_ids.mmap, meta.json, index.jsonl.zst, documents.parquet
     report.json
@@ -162,7 +167,7 @@ def _publish_file(source: Path, target: Path) -> None:
 
 
 def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
-    """Yield what became of the documents of all sources, and the asked and real share of the tokens of each."""
+    """Yield the document counts of each step and the token shares of each source."""
     packed = open_artifact(root / recipe.target("stage_a/packed").folder).manifest.identity.counts
     for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
         targets = [target for target in recipe.targets() if target.kind.name == f"stage_a/{step}"]
@@ -170,12 +175,12 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
         fates: Counter[str] = Counter()
         for fate, reason, count in itertools.chain.from_iterable(ledger.fates() for ledger in ledgers):
             fates[reason or fate] += count
-        rows, documents = sum(one.rows_in for one in ledgers), sum(one.out for one in ledgers)
-        others = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)
-        yield f"{step:15} {rows:,} {'rows' if step == 'normalized' else 'documents'} in = {documents:,} out{others}"
+        rows, documents = sum(ledger.rows_in for ledger in ledgers), sum(ledger.out for ledger in ledgers)
+        foreign = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)
+        yield f"{step:15} {rows:,} {'rows' if step == 'normalized' else 'documents'} in = {documents:,} out{foreign}"
     packed_rows = f"{packed['rows']:,} rows, {packed['padding_tokens']:,} of padding"
     yield f"{'packed':15} {packed['documents']:,} documents drawn: {packed['tokens']:,} tokens in {packed_rows}"
-    table = [("source", "asked", "real", "tokens", "epochs")]
+    table = [("source", "target", "actual", "tokens", "epochs")]
     for source, counts in packed["by_source"].items():
         shares = (f"{float(counts[share]):.1%}" for share in ("asked_share", "share"))
         table.append((source, *shares, f"{counts['packed_tokens']:,}", f"{float(counts['epochs']):.2f}"))

@@ -1,6 +1,6 @@
-"""Seeded texts of the demo, which are the same on every machine and in every Python.
+"""Seeded texts of the demo, equal on every machine and in every Python.
 
-Words are drawn from one table by SplitMix64, started by the name of a text.
+Words are drawn from one table by SplitMix64, seeded by the name of a text.
 """
 
 import hashlib
@@ -52,13 +52,13 @@ class Draw(SplitMix64):
         """Start at the first 8 bytes of a name's sha256."""
         return cls(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]))
 
-    def choice(self, things: Sequence[str]) -> str:
-        return things[self.below(len(things))]
+    def choice(self, items: Sequence[str]) -> str:
+        return items[self.below(len(items))]
 
 
 @dataclass(frozen=True)
 class Page:
-    """A text at an address, from which its id, date and scores are made."""
+    """A text at an address, which determines its id, date and scores."""
 
     url: str
     text: str
@@ -75,8 +75,11 @@ class Page:
 
 
 def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[Page]:
-    """Make pages of some 2,000 characters, with licences in turn; every fortieth has over 10,000, none over 30,000."""
-    made = []
+    """Generate pages of about 2,000 characters, with licences in turn.
+
+    Every fortieth has over 10,000 characters, none over 30,000.
+    """
+    result = []
     for number in range(count):
         draw = Draw.named(f"{site} {number}")
         place, year, metres = place_name(draw.below(96)), 1700 + draw.below(320), draw.below(2000)
@@ -85,31 +88,34 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
         )
         length = 25 + draw.below(40) if number % 40 == 39 else 2 + draw.below(6)
         url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(draw, length)])
-        made.append(Page(url, text, place, licences[number % len(licences)]))
-    return made
+        result.append(Page(url, text, place, licences[number % len(licences)]))
+    return result
 
 
 def place_name(number: int) -> str:
-    """Name a place; numbers below 96 have different names."""
+    """Return the name of a place; numbers below 96 have different names."""
     return _SYLLABLES[number % len(_SYLLABLES)] + _ENDS[number // len(_SYLLABLES) % len(_ENDS)]
 
 
 def sentence(draw: Draw) -> str:
-    """Make a sentence of eleven words or more; hardly ever the same one twice."""
+    """Generate a sentence of at least eleven words, rarely twice the same."""
     order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _ENDINGS)
     first, second, subject, verb, thing, ending = map(draw.choice, order)
     return f"The {first} {subject} {verb} the {second} {thing} {ending}."
 
 
 def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
-    """Make paragraphs of so many sentences each."""
+    """Generate paragraphs."""
     return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
 
 
 def odd_pages(site: str, order: int) -> list[Page]:
-    """Make pages in German, French and Spanish, with their sentences in one of six orders, and one of a sentence."""
+    """Generate pages in German, French and Spanish, then one of a single sentence.
+
+    `order` selects one of six orders of their sentences.
+    """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
-    odd = [*(f"{'. '.join(one[order])}." for one in orders), sentence(Draw.named(f"{site} odd"))]
+    odd = [*(f"{'. '.join(permutations[order])}." for permutations in orders), sentence(Draw.named(f"{site} odd"))]
     return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
@@ -119,21 +125,21 @@ def translated(english: str) -> str:
 
 
 def reworded(text: str) -> str:
-    """Change a word, and add a paragraph."""
+    """Change a word of a text and append a paragraph."""
     return f"{text.replace(' the ', ' that ', 1)}\n\nSo they say."
 
 
 def quoted(text: str) -> str:
-    """Put two paragraphs before a text and two after it."""
+    """Surround a text by two paragraphs on each side."""
     draw = Draw.named(text)
     return "\n\n".join([*paragraphs(draw, 2), text, *paragraphs(draw, 2)])
 
 
 def module(number: int) -> str:
-    """Make a Python module of some 2,000 characters."""
+    """Generate a Python module of about 2,000 characters."""
     draw, functions = Draw.named(f"module {number}"), list[str]()
     for place in range(8 + draw.below(8)):
-        name, least = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.below(1000)
-        body = f"return [value for value in values if value > {least}]"
+        name, minimum = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.below(1000)
+        body = f"return [value for value in values if value > {minimum}]"
         functions.append(f'def {name}(values):\n    """{sentence(draw)}"""\n    {body}\n')
     return "\n\n".join(functions)

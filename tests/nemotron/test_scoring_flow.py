@@ -31,7 +31,7 @@ def published(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) 
     root = tmp_path_factory.mktemp("published") / "out"
     done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=OWN)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "scored by a made model; training subsets: anchor" in done.stdout
+    assert "scored by a generated model; training subsets: anchor" in done.stdout
     return root
 
 

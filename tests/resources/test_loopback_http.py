@@ -161,10 +161,10 @@ def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: FaultyHub,
         for served in (FaultyHub(tmp_path / "no"), FaultyHub(tmp_path / "file"), FaultyHub(tmp_path / "hub", port))
     )
 
-    fix = "give a folder with datasets/<owner>/<name>/… inside"
-    assert missing == f"{tmp_path}/no: there is no such folder; {fix}"
-    assert file == f"{tmp_path}/file: this is a file; {fix}"
-    assert taken == f"127.0.0.1:{port}: the port is taken; give another one with --port"
+    fix = "choose a folder that contains datasets/<owner>/<name>/…"
+    assert missing == f"{tmp_path}/no: folder not found; {fix}"
+    assert file == f"{tmp_path}/file: expected a folder, got a file; {fix}"
+    assert taken == f"127.0.0.1:{port}: the port is in use; choose another port with --port"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -121,11 +121,8 @@ def publish(
 ) -> tuple[str, Plan]:
     """Publish to a repo, delete files of the previous publication, and load the result.
 
-    A missing repo is created. The same call resumes from the last commit, which is complete.
-
-    Args:
-        private: Visibility of a created repo.
-        replaces: Replace another publication, or an edited card.
+    A missing repo is created, by default private. `replaces` allows replacing another publication, or an edited card.
+    The same call resumes from the last commit, which is complete.
 
     Returns:
         The commit of the publication, and the plan before the first commit.
