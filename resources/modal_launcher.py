@@ -77,7 +77,7 @@ class ModalLauncherFactory:
             return UsageError(what, RecipeKey("scoring.device"), f"use cpu with {NO_GPU!r}, and cuda with a GPU")
         if self.settings.gpus > 1 and not work.recipe.spreads:
             what = f"must be 1 unless the model is spread over GPUs, got {self.settings.gpus}"
-            return UsageError(what, variable_name("gpus"), "set 1, or `scoring.spreads`")
+            return UsageError(what, variable_name("gpus"), "set it to 1, or set `scoring.spreads`")
         return None
 
     @contextlib.contextmanager

@@ -95,7 +95,7 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert before.returncode == 0  # nobody has looked
     assert [result.returncode for result in (found, again, told, mended)] == [1, 1, 1, 0]
     assert only_line(found).startswith(line) and only_line(again) == only_line(found)
-    assert only_line(found).endswith("; it stays, and nothing is made of it until that passes")
+    assert only_line(found).endswith("; downstream artifacts are not built until that check passes")
     assert f"  failed   {FILTERED} " in told.stdout
     assert f"; to ask again: corpusmill run {NAME} --data {root}\n" in told.stdout
     assert (folder / "manifest.json").read_bytes() == manifest
@@ -132,7 +132,7 @@ def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: 
         assert only_line(result) == (
             f"{deduplicated}: removals_within_caps failed: letters: 4 of 8 (50.0%, MORE THAN 30.0%): look at some with "
             "`corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`; "
-            "it stays, and nothing is made of it until that passes"
+            "downstream artifacts are not built until that check passes"
         )
         assert "to continue" not in result.stderr
     assert (deduplicated / "manifest.json").is_file()

@@ -91,7 +91,7 @@ def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_p
 
     assert (answered.returncode, answered.stdout) == (0, f"{version('corpusmill')}\n")
     assert wrong.returncode == 2
-    assert only_line(wrong) == "none: there is no such folder; give the folder of a finished artifact"
+    assert only_line(wrong) == "none: folder not found; pass the folder of a finished artifact"
 
 
 def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": value})
 
     assert result.returncode == 2
-    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: it is {value!r}; set a whole number of 1 or more"
+    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: must be an integer >= 1, got {value!r}; correct it"
 
 
 def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:

@@ -146,7 +146,9 @@ def test_a_split_without_a_partition_asks_for_one(made: Made) -> None:
 def test_a_setting_out_of_range_fails_with_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
-    with pytest.raises(dg.Failure, match=r"CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
+    with pytest.raises(
+        dg.Failure, match=r"CORPUSMILL_ZSTD_LEVEL: must be an integer from 1 to 22, got '99'; correct it$"
+    ):
         made.run(NAME, "fineweb_edu_snapshot")
 
 
@@ -160,7 +162,7 @@ def test_a_damaged_artifact_is_built_again_with_replace_alone(run: Materialized,
     again = run(NAME, "fineweb_edu_snapshot", replace=True)
 
     assert failure.value.description == (
-        f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); "
+        f"{shard.parents[1]}: the artifact is damaged ({shard}: the file is missing); "
         "run with `replace: true` of the resource `store`, in the launchpad to build it again"
     )
     assert materialization(again, "fineweb_edu_snapshot").metadata["digest"].value == digest

@@ -93,7 +93,7 @@ RECIPES = {
 
 
 ODD_RECIPES = [
-    *((partial(Path.write_text, data=text), f"this is not YAML ({said}") for text, said in RECIPES.items()),
+    *((partial(Path.write_text, data=text), f"not valid YAML ({said}") for text, said in RECIPES.items()),
     *(
         (make, "not a valid recipe: the path is a ")
         for make in (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))

@@ -121,7 +121,10 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
         (("--num-seqs", "40"), "--num-seqs: 40 rows need 960 tokens of notes, which has "),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: the input is repeated"),
         (("--input", "out/stage_a/filtered/notes"), "deduplicated must be the only input, got 2"),
-        (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
+        (
+            ("--out-dir", "out/stage_a/deduplicated/all"),
+            "expected a stage_a/packed, got a stage_a/deduplicated; choose another output folder",
+        ),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "the folder is inside the sealed artifact"),
         (("--out-dir", "/proc/packed"), "/proc: files cannot be created here; choose another folder"),
         (("--out-dir", "out/stage_a/packed/all"), "(`pack.seed`: 1 → 2); set another --out-dir, or run"),

@@ -113,5 +113,5 @@ def test_encode_leaves_a_recipe_that_was_written_by_hand(out: Path, tmp_path: Pa
     path.write_text(by_hand)
     refused = corpusmill("parallel", "encode", "set-fr-en", "--seq-len", 32, "--out-dir", tmp_path)
 
-    assert refused.returncode == 2 and "another recipe is there" in refused.stderr, refused.stderr
+    assert refused.returncode == 2 and "another recipe exists" in refused.stderr, refused.stderr
     assert path.read_text() == by_hand

@@ -26,9 +26,9 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, 
 from pipeline_assets.spine.lock import BuilderBusy
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
-NO_FOLDER = "there is no such folder"
+NO_FOLDER = "folder not found"
 NOT_SEALED = "nothing is sealed here"
-NO_RECIPE = "there is no such recipe"
+NO_RECIPE = "recipe not found"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ("verify table.parquet", 2, "this is a file"),
+        ("verify table.parquet", 2, "expected a folder, got a file"),
         ("diff none empty", 2, NO_FOLDER),
         ("rebuild none", 2, NO_FOLDER),
         ("rebuild empty", 2, NOT_SEALED),
@@ -76,7 +76,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, "folder not found"),
-        ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
+        ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "manifest not found"),
         ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "section `pack` not found"),
         (
             "stage-a pack --manifest input.yaml --out-dir out",
@@ -118,7 +118,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ),
         ("--log-every often run x", "--log-every: must be an integer, got 'often'; see corpusmill --help"),
         ("ui --port 70000", "--port: must be at most 65535, got '70000'; see corpusmill ui --help"),
-        ("verify x --sample 5", "--sample: '5' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
+        ("verify x --sample 5", "--sample: must be a share above 0 and up to 100 %, got '5'; write 5% or 0.05"),
         ("verify x --seed spring", "--seed: needs --sample; give --sample too"),
         (
             "demo --only heeling",
@@ -129,7 +129,8 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("status --data README.md", "README.md: expected a folder, got a file; give the data root with --data"),
         (
             "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",
-            "manifests/recipes/healing_text_v1.yaml: `system` is 'healing'; give a recipe of stage_a",
+            "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; "
+            "choose a recipe of stage_a",
         ),
         (
             "recipes --schema x",
@@ -145,10 +146,10 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "run healing_text_v1 --partition test --data {here}/none",
             "healing_text_v1: no partition 'test'; give one of train, valid",
         ),
-        ("verify {here}/none", "{here}/none: there is no such folder; give the folder of a finished artifact"),
+        ("verify {here}/none", "{here}/none: folder not found; pass the folder of a finished artifact"),
         (
             "verify {here}/empty",
-            "{here}/empty: nothing is sealed here (no manifest.json); give the folder of a finished artifact",
+            "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
         ),
         ("ui --data {here}/none", "{here}/none: folder not found; give the data root of a build with --data"),
         (
@@ -242,7 +243,7 @@ def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Excep
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("run x", "it is 'few'; set a whole number of 0 or more"),
+        ("run x", "must be an integer >= 0, got 'few'; correct it"),
         ("smoke", "must be an integer, got 'few'; see corpusmill smoke --help"),
     ],
 )

@@ -45,7 +45,7 @@ class Recipe(RecipeSection):
         for target in self.targets():
             if (target.kind.name, target.partition) == (kind, partition):
                 return target
-        raise LookupError(f"{self.name} asks for no {kind}")
+        raise LookupError(f"{self.name} requests no {kind}")
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
@@ -64,7 +64,7 @@ class Recipe(RecipeSection):
             yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
         for name in sorted(self.model_fields_set):
             if getattr(self, name) is None:
-                yield f"`{name}` says nothing, as if it weren't there; a section of defaults alone is `{name}: {{}}`"
+                yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
         """Check local files that only a late step reads, before anything is built.
@@ -110,7 +110,7 @@ class Recipe(RecipeSection):
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
-            raise UsageError(f"`system` is {system!r}", path, f"give a recipe of {own}")
+            raise UsageError(f"`system` must be {own}, got {system!r}", path, f"choose a recipe of {own}")
         name = values.get("name")
         folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
         written = {**values, **folded}

@@ -30,8 +30,8 @@ def recipe_path(name: str, root: Path) -> Path:
     known = recipe_paths(root)
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
-        fix = f"did you mean {nearest[0]}? With" if nearest else f"there are {', '.join(known)}; with"
-        raise UsageError("there is no such recipe", name, f"{fix} --data those of another data root are found")
+        fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
+        raise UsageError("recipe not found", name, f"{fix} a recipe of another data root, pass --data")
     check_file_name(known[name])
     return known[name]
 

@@ -60,7 +60,7 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
         text = RECIPE_FILE.read_raw(path)
         if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
             fix = "give its name, rename one of them, or run with --replace"
-            raise UsageError("another recipe is there", kept, fix)
+            raise UsageError("another recipe exists", kept, fix)
         durable.make_folder(kept.parent)
         durable.write_durably(kept, text)
     return kept
@@ -81,7 +81,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     fix = "rename that file, or run with --replace"
     present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
     if not present.startswith(_BEGINS + command):
-        raise UsageError("another recipe is there", path, fix)
+        raise UsageError("another recipe exists", path, fix)
     if present != _marked(present.partition("\n")[2], command):
         fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
         raise UsageError("it was edited since it was written", path, fix)

@@ -38,8 +38,8 @@ class NumberSetting:
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
             is_limited = self.maximum < _UNLIMITED
-            limits = f"from {self.minimum} to {self.maximum}" if is_limited else f"of {self.minimum} or more"
-            raise UsageError(f"it is {value!r}", self.variable, f"set a whole number {limits}")
+            limits = f"from {self.minimum} to {self.maximum}" if is_limited else f">= {self.minimum}"
+            raise UsageError(f"must be an integer {limits}, got {value!r}", self.variable, "correct it")
         return int(value)
 
 
@@ -58,7 +58,7 @@ def _start_method(variables: Mapping[str, str]) -> StartMethod:
     """Return the start method of workers; raise UsageError if it is unknown."""
     method, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
     if method not in known:
-        raise UsageError(f"it is {method!r}", START_METHOD, f"set {' or '.join(known)}")
+        raise UsageError(f"must be {' or '.join(known)}, got {method!r}", START_METHOD, "correct it")
     return cast(StartMethod, method)
 
 

@@ -146,10 +146,10 @@ class Target:
             except InputError as damaged:
                 return f"{target.role} is damaged ({damaged.where})"
             if target.role not in sealed_with:
-                return f"it was not made from {target.role}"
+                return f"not derived from {target.role}"
             if upstream is None or sealed_with.pop(target.role) != upstream.digest:
                 return f"{target.role} changed since"
-        return f"it was made from {', '.join(sealed_with)} too" if sealed_with else None
+        return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
         """Return the state of the artifact and the reason as text.
@@ -209,7 +209,7 @@ class Target:
         """Raise InputError if a blocking check failed."""
         state, reason = self.state(root)
         if state == "failed":
-            raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
+            raise InputError(reason, root / self.folder, "downstream artifacts are not built until that check passes")
 
     def build(self, root: Path, make: Make, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """Build the artifact unless it matches its recipe.
@@ -243,7 +243,7 @@ class Target:
                 staging.discard_unstarted()
                 raise
             if self.plan(root) != plan:
-                what = "what it is made from was replaced meanwhile"
+                what = "an input was replaced during the build"
                 raise RetryableError(what, folder, "run the same command again")
             provenance = {
                 **stopwatch.provenance(run_settings),
@@ -306,11 +306,15 @@ class Target:
         state, reason = self.state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None
         if sealed is not None and sealed.kind != self.kind.name:
-            raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
+            raise UsageError(
+                f"expected a {self.kind.name}, got a {sealed.kind}", root / self.folder, "choose another output folder"
+            )
         if replace or state in ("missing", "current", "failed"):
             return
         if state == "damaged":
-            raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACE_HINT} to build it again")
+            raise InputError(
+                f"the artifact is damaged ({reason})", root / self.folder, f"{_REPLACE_HINT} to build it again"
+            )
         fix = f"set another `{self.name_key}` in the recipe, or {_REPLACE_HINT}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 

@@ -147,7 +147,7 @@ def train(
     recipe, path = _pinned(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
         fix = "give a recipe with `kind: trained` in its `tokenizer`"
-        raise UsageError("the recipe trains no tokenizer", path, fix)
+        raise UsageError("the recipe does not train a tokenizer", path, fix)
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, previous_recipe=recipe)

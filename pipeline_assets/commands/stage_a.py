@@ -172,7 +172,7 @@ def _print_normalized(source: Artifact, section: Content) -> None:
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):
             what = f"the documents are sealed with {recipe.get(key)!r}, got {section[key]!r}"
-            raise UsageError(what, option, f"give {option} {recipe.get(key)}, or --source another name")
+            raise UsageError(what, option, f"pass {option} {recipe.get(key)}, or another name as --source")
     print_lines([f"{source.folder} is normalised already"], err=True)
     print_lines(_lines(source))
 

@@ -133,11 +133,11 @@ def require_manifest(folder: Path) -> Manifest:
         InputError: The manifest is damaged or was edited.
     """
     if not folder.is_dir():
-        what = "this is a file" if folder.exists() else "there is no such folder"
-        raise UsageError(what, folder, "give the folder of a finished artifact")
+        what = "expected a folder, got a file" if folder.exists() else "folder not found"
+        raise UsageError(what, folder, "pass the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:
-        raise UsageError("nothing is sealed here (no manifest.json)", folder, "give the folder of a finished artifact")
+        raise UsageError("nothing is sealed here (no manifest.json)", folder, "pass the folder of a finished artifact")
     return manifest
 
 

@@ -29,10 +29,10 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
-        raise UsageError(f"there is no such {what}", path, hint) from None
+        hint = f"did you mean {nearest[0]}?" if nearest else f"the folder has {', '.join(known) or 'none'}"
+        raise UsageError(f"{what} not found", path, hint) from None
     except ValueError as error:
-        raise UsageError(f"this is not YAML ({one_line(error)})", path, "correct that line") from None
+        raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
     except InputError as error:
         raise UsageError(error.what, path, f"give a {what.removesuffix(' file')} file") from None
     if values is None:

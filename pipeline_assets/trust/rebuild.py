@@ -100,7 +100,7 @@ class RebuildPlan:
         manifest, place = self._known(entry["digest"])
         if manifest is None and is_rebuilt:
             areas = f"{', '.join(AREAS)} or {COPIES}"
-            what = f"it is made from {_describe_input(entry)}, of which no manifest is below {areas}"
+            what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (place is None and not is_rebuilt):
             return self._missing_artifact(entry, has_manifest=manifest is not None)
@@ -116,7 +116,7 @@ class RebuildPlan:
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """Return a target for a missing artifact; it may turn out not to be read."""
         place = self._lineage.root.absolute() / entry["digest"]
-        what = f"it is made from {_describe_input(entry)}, which is not sealed below {self._lineage.root}"
+        what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
         self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
         return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], place, {})

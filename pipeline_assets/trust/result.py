@@ -41,7 +41,7 @@ class Sample:
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
         if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
-            raise UsageError(f"{text!r} is no share", "--sample", "write one above 0 and up to 100 %: 5% or 0.05")
+            raise UsageError(f"must be a share above 0 and up to 100 %, got {text!r}", "--sample", "write 5% or 0.05")
         return cls(share, seed)
 
     def __str__(self) -> str:

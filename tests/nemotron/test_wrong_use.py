@@ -91,7 +91,7 @@ def chats(tmp_path: Path) -> Path:
         ("subsets --in-dir pool", "no sealed scores found; give an output folder of `nemotron score` or `run`"),
         ("pools --in-dir pool", "no sealed rows found; give an output folder of `nemotron normalize` or `run`"),
         ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
-        ("subsets --in-dir pool --rules no.yaml", "no.yaml: there is no such recipe"),
+        ("subsets --in-dir pool --rules no.yaml", "no.yaml: recipe not found"),
     ],
 )
 def test_what_is_typed_wrong_is_one_line_and_makes_nothing(

@@ -63,11 +63,11 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "value", "fix"),
     [
-        *(("ZSTD_LEVEL", value, "set a whole number from 1 to 22") for value in ("0", "23", "99", "-3", "best", "3.0")),
-        *(("WORKERS", value, "set a whole number of 0 or more") for value in ("-1", "two", "1e3", " 2", "²")),
-        *(("LOG_EVERY", value, "set a whole number of 1 or more") for value in ("0", "0.5", "10s")),
-        *(("HUB_TRIES", value, "set a whole number of 1 or more") for value in ("0", "-1", "often")),
-        *(("START_METHOD", value, "set forkserver or spawn") for value in ("fork", "thread", "Spawn", "spawn ")),
+        *(("ZSTD_LEVEL", value, "must be an integer from 1 to 22") for value in ("0", "23", "99", "-3", "best", "3.0")),
+        *(("WORKERS", value, "must be an integer >= 0") for value in ("-1", "two", "1e3", " 2", "²")),
+        *(("LOG_EVERY", value, "must be an integer >= 1") for value in ("0", "0.5", "10s")),
+        *(("HUB_TRIES", value, "must be an integer >= 1") for value in ("0", "-1", "often")),
+        *(("START_METHOD", value, "must be forkserver or spawn") for value in ("fork", "thread", "Spawn", "spawn ")),
     ],
 )
 def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
@@ -75,7 +75,9 @@ def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
 ) -> None:
     monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    assert refusal(lambda: use_all(Store(), Hub()), UsageError) == f"CORPUSMILL_{name}: it is {value!r}; {fix}"
+    assert (
+        refusal(lambda: use_all(Store(), Hub()), UsageError) == f"CORPUSMILL_{name}: {fix}, got {value!r}; correct it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -113,15 +113,15 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("nowhere", "there is no such folder"),
-        ("words/manifest.json", "this is a file"),
+        ("nowhere", "folder not found"),
+        ("words/manifest.json", "expected a folder, got a file"),
         ("words/parts", "nothing is sealed here (no manifest.json)"),
     ],
 )
 def test_what_is_no_artifact_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
     missing = folder.parent / name
 
-    assert refusal(lambda: list(verify(missing))) == f"{missing}: {what}; give the folder of a finished artifact"
+    assert refusal(lambda: list(verify(missing))) == f"{missing}: {what}; pass the folder of a finished artifact"
 
 
 def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:

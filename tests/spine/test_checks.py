@@ -126,7 +126,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
         refusal(lambda: COUNT.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
     }
 
-    why = "words_are_english failed: 3 of 4 are not; it stays, and nothing is made of it until that passes"
+    why = "words_are_english failed: 3 of 4 are not; downstream artifacts are not built until that check passes"
     assert told == {f"{tmp_path / 'words'}: {why}"}
     assert not (tmp_path / COUNT.folder).exists()
 

@@ -148,7 +148,13 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
             "the seed is the name of a dataset",
             "correct it",
         ),
-        ("system: text", "snapshot: {}\nsystem: healing", None, "`system` is 'healing'", "give a recipe of text"),
+        (
+            "system: text",
+            "snapshot: {}\nsystem: healing",
+            None,
+            "`system` must be text, got 'healing'",
+            "choose a recipe of text",
+        ),
     ],
 )
 def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
@@ -211,7 +217,7 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str
 def test_a_key_that_is_there_twice_is_refused_with_its_line(path: Path, repeated: str) -> None:
     error = refusal(path, RECIPE.replace("    seed:", f"    {repeated}: 2000\n    seed:"))
 
-    assert error.what == "this is not YAML (line 7 repeats the key `rows`)"
+    assert error.what == "not valid YAML (line 7 repeats the key `rows`)"
 
 
 def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> None:
@@ -232,8 +238,8 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
     ("name", "fix"),
     [
         ("finweb_v1.yaml", "did you mean fineweb_v1?"),
-        ("zebra.yaml", "there are books_v2, fineweb_v1"),
-        ("no folder/zebra.yaml", "there are none"),
+        ("zebra.yaml", "the folder has books_v2, fineweb_v1"),
+        ("no folder/zebra.yaml", "the folder has none"),
     ],
 )
 def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, name: str, fix: str) -> None:
@@ -241,7 +247,7 @@ def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, na
 
     error = refusal(path.parent / name)
 
-    assert (error.what, error.fix) == ("there is no such recipe", fix)
+    assert (error.what, error.fix) == ("recipe not found", fix)
 
 
 def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
@@ -272,7 +278,7 @@ def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str,
 
     error = refusal(path)
 
-    assert re.match(rf"this is not YAML \({why}", error.what) and "\n" not in error.what
+    assert re.match(rf"not valid YAML \({why}", error.what) and "\n" not in error.what
     assert error.fix == "correct that line"
 
 

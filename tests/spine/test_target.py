@@ -117,8 +117,8 @@ def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path
 
     alone, both = replace(COUNT, upstream=()), replace(COUNT, upstream=(*COUNT.upstream, french))
 
-    assert alone.state(tmp_path) == ("stale", "it was made from words/parts too")
-    assert both.state(tmp_path) == ("stale", "it was not made from words/parts/french")
+    assert alone.state(tmp_path) == ("stale", "also derived from words/parts")
+    assert both.state(tmp_path) == ("stale", "not derived from words/parts/french")
 
 
 def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_what_lost_a_file_or_its_manifest_is_damaged_until_it_is_replaced_by_the
         build(ENGLISH_WORDS, tmp_path, never)
     assert not isinstance(refused.value, UsageError)
     assert str(refused.value) == (
-        f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
+        f"{folder}: the artifact is damaged ({folder / name}: {what}); run with --replace to build it again"
     )
     assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
 

@@ -16,7 +16,7 @@ def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -
     )
 
     assert status == 2
-    assert line == "bad/recipes/mine.yaml: another recipe is there; rename that file, or run with --replace"
+    assert line == "bad/recipes/mine.yaml: another recipe exists; rename that file, or run with --replace"
     assert path.read_text(encoding="utf-8") == "system: stage_a\n"
 
 

@@ -99,7 +99,7 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     (made.root / "manifests").mkdir()
     copy = shutil.copyfile(made.folder("snapshot") / "manifest.json", made.root / "manifests" / "snapshot.json")
     shutil.rmtree(made.folder("snapshot"))
-    words = f"it is made from healing/fineweb_edu_snapshot {digest}"
+    words = f"input healing/fineweb_edu_snapshot {digest}"
 
     def told(with_upstream: bool) -> str:
         return refusal(lambda: rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream))
@@ -108,13 +108,14 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     copy.unlink()
 
     assert with_copy == (
-        f"{made.folder('train')}: {words}, which is not sealed below {made.root}; "
+        f"{made.folder('train')}: the {words} is not sealed below {made.root}; "
         "use the data root that contains it, with --data or --out-dir, or build it again too with --upstream"
     )
     assert told(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
     assert told(with_upstream=True) == (
-        f"{made.root}: {words}, of which no manifest is below "
-        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests; "
+        f"{made.root}: no manifest found below "
+        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests "
+        f"for the {words}; "
         "use the data root that contains it, with --data or --out-dir"
     )
 

@@ -38,7 +38,7 @@ def test_percent_and_fraction_are_read_exactly(text: str, share: Fraction) -> No
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
     assert refusal(lambda: Sample.parse(text), UsageError) == (
-        f"--sample: {text!r} is no share; write one above 0 and up to 100 %: 5% or 0.05"
+        f"--sample: must be a share above 0 and up to 100 %, got {text!r}; write 5% or 0.05"
     )
 
 

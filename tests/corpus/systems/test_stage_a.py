@@ -338,7 +338,7 @@ def test_a_section_behind_the_last_step_that_is_asked_for_or_that_says_nothing_i
     ]
     assert [*recipe_of(notes, dedup={}).warnings()] == []
     assert [*recipe_of(notes, dedup=None).warnings()] == [
-        "`dedup` says nothing, as if it weren't there; a section of defaults alone is `dedup: {}`"
+        "`dedup` is empty and has no effect; to request it with all defaults, write `dedup: {}`"
     ]
 
 
