@@ -1,6 +1,6 @@
-"""Private names of libraries; tests/test_compat.py fails when a library changes one.
+"""Private names of libraries, each with a test in tests/test_compat.py.
 
-Libraries are imported by the functions that need them: loading this module loads none.
+Functions import the libraries that they need, so that loading this module loads none.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,7 @@ SCHEDULED_TIME_TAG = ".dagster/scheduled_execution_time"
 def instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.DagsterInstance":
     """Open the Dagster instance of a home folder.
 
-    Args:
-        overrides: Parts of `dagster.yaml` that replace those of the folder. `DagsterInstance` has no argument for them.
+    `overrides` replace sections of the folder's `dagster.yaml`; `DagsterInstance` has no argument for them.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -51,44 +50,44 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
 
 
 def hub_headers(token: str | None) -> dict[str, str]:
-    """Return the headers of a request to the hub; without a token, that of the environment is used."""
+    """Return request headers for the hub; without a token, use the environment's."""
     from huggingface_hub.utils._headers import build_hf_headers
 
     return build_hf_headers(token=token)
 
 
 def parse_rate_limit(headers: Mapping[str, str]) -> "RateLimitInfo | None":
-    """Return what the headers of a response state about the hub's rate limit; None if nothing."""
+    """Parse the hub's rate limit from response headers; None if they have none."""
     from huggingface_hub.utils._http import parse_ratelimit_headers
 
     return parse_ratelimit_headers(headers)
 
 
 def hub_request_hook() -> Callable[["httpx2.Request"], object]:
-    """Return the hook with which `huggingface_hub` adds an id to each request and logs it."""
+    """Return the hook by which `huggingface_hub` adds a request id and logs it."""
     from huggingface_hub.utils._http import hf_request_event_hook
 
     return hf_request_event_hook
 
 
 def hub_client_factory() -> Callable[[], "httpx2.Client"]:
-    """Return the factory of the clients of `huggingface_hub`; the public API can only set it."""
+    """Return the client factory of `huggingface_hub`; the public API can only set it."""
     from huggingface_hub.utils import _http
 
     return _http._GLOBAL_CLIENT_FACTORY
 
 
 def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcore2.NetworkBackend") -> None:
-    """Make a transport open its connections through another network backend; httpx has no option for it."""
+    """Replace the network backend of a transport; httpx has no option for it."""
     transport._pool._network_backend = backend
 
 
 def skip_numba_extensions() -> None:
-    """Stop numba from loading what it does not need here.
+    """Stop numba from loading extensions that kernels do not use.
 
-    - At its first call it loads the types that other libraries add. Kernels use none of them, and awkward, which comes
-      with gigatoken, takes a third of a second per process.
-    - As it loads linear algebra, it asks scipy, where it is installed, for a BLAS, in as much time. Kernels call none.
+    - At its first call numba loads the types of other libraries. One of them, awkward, a dependency of gigatoken, takes
+      a third of a second per process.
+    - With linear algebra it loads the BLAS of scipy, if installed, which takes equally long.
     """
     from numba.core import entrypoints
     from numba.np import linalg

@@ -10,7 +10,7 @@ import dagster as dg
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.pages import plain
+from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.external import external_sources
 from pipeline_assets.spine.artifact import Artifact, CheckResult
 from pipeline_assets.spine.manifest import canonical_sha256

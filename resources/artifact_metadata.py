@@ -10,7 +10,8 @@ from pipeline_assets.build.figures import outcomes
 from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
+from pipeline_assets.corpus.markdown import markdown_table, plain
+from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError

@@ -127,7 +127,7 @@ def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_pa
 
     refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path))
 
-    reasons = "cut.jsonl.gz (the gzip stream is cut off), numbers.jsonl (no column contains text)"
+    reasons = "cut.jsonl.gz (the gzip stream is truncated), numbers.jsonl (no column contains text)"
     assert f"{folder}: no readable files in the folder (not read: {reasons}); expected " in refusal
 
 

@@ -1,1 +1,1 @@
-"""Kernels: pure functions over iterators, arrays and files. They know nothing of Dagster."""
+"""Kernels: pure functions over iterators, arrays and files, without Dagster."""

@@ -1,6 +1,7 @@
-"""What trainers load, in torch: rows of packed sets and of mixtures of token shards, with masks and labels within a
-document; and padded batches of sentence pairs. Batches of both are dealt to ranks, read ahead by workers, and go on in
-the middle of an epoch.
+"""Loaders for trainers in torch.
+
+They read packed sets, mixtures of token shards, or sentence pairs. Batches are dealt to ranks, read ahead by workers,
+and can resume in the middle of an epoch.
 """
 
 import functools
@@ -25,38 +26,41 @@ from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
-_IGNORED = -100  # what torch's losses pass over
+_IGNORED = -100  # torch's losses ignore this label
 B = TypeVar("B")
 Batches = Sequence[NDArray[np.int64]]
 
 
 class RankLoader(Generic[B]):
-    """Batches of one rank: each pass is an epoch, or the rest of one after a break or `load_state_dict`.
+    """Batches of one rank.
+
+    Each pass yields an epoch, or the rest of one after `break` or `load_state_dict`.
 
     Args:
-        plan: Numbers in the dataset of each batch of an epoch, for this rank.
-        made_by: All that plans depend on but the rank, as JSON has it.
-        collate, finish: Make a batch of rows, in a worker and then in this process, which knows their numbers too.
-        epoch, step: Where the first pass starts.
+        plan: Row numbers of each batch of an epoch, for this rank.
+        plan_inputs: JSON object of everything that plans depend on, except the rank.
+        collate: Combines rows in a worker.
+        finish: Builds the batch in this process, from the combined rows and their numbers.
+        epoch, step: Start of the first pass.
     """
 
     def __init__(
         self,
         dataset: Dataset[Any],
         plan: Callable[[int], Batches],
-        made_by: Mapping[str, Any],
+        plan_inputs: Mapping[str, Any],
         collate: Callable[[Any], Any],
         finish: Callable[[Any, torch.Tensor], B],
         workers: int,
         epoch: int = 0,
         step: int = 0,
     ) -> None:
-        self._dataset, self._plan, self._made_by = dataset, functools.lru_cache(1)(plan), made_by
+        self._dataset, self._plan, self._plan_inputs = dataset, functools.lru_cache(1)(plan), plan_inputs
         self._collate, self._finish, self._workers = collate, finish, workers
         self._epoch, self._step = epoch, step
 
     def batches(self) -> Batches:
-        """Return the numbers in the dataset of each batch of this epoch."""
+        """Return the row numbers of each batch of this epoch."""
         return self._plan(self._epoch)
 
     def __len__(self) -> int:
@@ -69,7 +73,7 @@ class RankLoader(Generic[B]):
             batch_sampler=remaining,  # type: ignore[arg-type]
             collate_fn=self._collate,
             num_workers=self._workers,
-            generator=torch.Generator(),  # its own, so that no random number of the caller's is used up
+            generator=torch.Generator(),  # its own, because torch's default would consume the caller's random numbers
         )
         for numbers, sent in zip(remaining, loader, strict=True):
             self._step += 1
@@ -77,31 +81,35 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this rank is, after the batch that came last: equal for all ranks at one step."""
-        return {"epoch": self._epoch, "step": self._step, "of": self._made_by}
+        """Return the state after the last batch; it is equal for all ranks at one step."""
+        return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batch that came last. Raises ValueError if the state is of other batches."""
-        if self._made_by != (other := state.get("of")):
-            what = f"the state is of {other}, this loader of {self._made_by}"
-            raise ValueError(f"{what}: give it what it was saved with")
+        """Resume after the last batch of a saved state.
+
+        Raises:
+            ValueError: The state belongs to other batches, or its step does not exist.
+        """
+        if self._plan_inputs != (other := state.get("of")):
+            what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
+            raise ValueError(f"{what}: load a state that this loader saved")
         epoch, step = state["epoch"], state["step"]
         if epoch < 0 or not 0 <= step <= len(self._plan(epoch)):
-            raise ValueError(f"there is no step {step} of epoch {epoch}: give a state as it was saved")
+            raise ValueError(f"epoch {epoch} has no step {step}: load an unchanged state")
         self._epoch, self._step = epoch, step
 
 
 class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
-    """Rows of a packed set by their numbers, or of a mixture of token shards by their places.
+    """Rows of a packed set by number, or of a mixture by place in its order.
 
-    A row is its tokens, int64 (seq_len,), and its number, which `corpusmill trace --row` traces, or place, at which
-    `reader[place]` has corpus and row. Between them, a packed row has the number of each token's document in it, int32
-    (seq_len,), -1 for padding. Workers of a loader, forked or spawned, map the files for themselves.
+    An item is a tuple of tokens, int64 (seq_len,), and row number or place. Between the two, a packed row has each
+    token's document number in the row, int32 (seq_len,), -1 for padding. `corpusmill trace --row` takes the number of
+    a packed row; `reader[place]` returns corpus and row of a mixture. Each worker process maps the files itself.
     """
 
     def __init__(self, source: Path | str | MixtureReader) -> None:
         self.source = source if isinstance(source, MixtureReader) else open_packed(source)
-        _ = self._read  # before workers are forked, which share its arrays
+        _ = self._read  # before the fork, so that workers share its arrays
 
     @functools.cached_property
     def _read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
@@ -121,7 +129,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _row_batch(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Make a batch of what a worker sent: half the bytes of its tensors, so a pipe takes less time."""
+    """Build a batch from a worker's compact arrays, half the bytes of its tensors."""
     tokens, *runs = sent
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
@@ -139,25 +147,24 @@ def loader(
     drop_last: bool = False,
     padding: bool = False,
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Load a packed set, or a mixture: batches as of `TokenRows`, for one rank from a step on.
+    """Create a loader of `TokenRows` batches for one rank, from a step on.
 
-    Over all ranks and steps a row comes once at most, in an order of seed and epoch; every rank has as many batches,
-    and at each step as many rows. The last of the order, which can't be dealt so, are left over in this epoch, and
-    logged by rank 0: fewer than `ranks`, none of one rank.
+    Over all ranks and steps of an epoch a row occurs at most once. All ranks have equally many batches, and equally
+    many rows at each step. The last rows of the order that cannot be dealt evenly, fewer than `ranks`, are skipped in
+    this epoch; rank 0 logs them.
 
-    Args:
-        seed, epoch: Of a packed set; a mixture has its order, that of `MixtureReader.batches`, and its errors.
-        workers: Processes that read ahead; they change no batch.
-        drop_last: Every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
-        padding: No row is left over: the first rows of the order come a second time, fewer than `ranks`.
+    Seed and epoch determine the order of a packed set; a mixture has the order of `MixtureReader.batches`. Workers are
+    processes that read ahead. `drop_last` skips fewer than ranks × batch rows, so that all batches are full; otherwise
+    the last may be smaller. `padding` skips no row, but repeats fewer than `ranks` of the first rows.
+
     Raises:
-        ValueError: From `rank_places`; a seed or epoch below 0.
+        ValueError: Seed or epoch is below 0, or an error of `rank_places`.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
     rows = TokenRows(folder)
     source, size = rows.source, len(rows)
-    rank_places(size, batch, rank, ranks, step, drop_last, padding)  # its errors come before any row is read
+    rank_places(size, batch, rank, ranks, step, drop_last, padding)  # raise its errors before any row is read
 
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)
@@ -166,24 +173,34 @@ def loader(
         if rank == 0:
             log_remainder(f"epoch {epoch}" if is_packed else "the order", size, places.stop, ranks)
             if places.stop < size:
-                logger.info("epoch %d: rows left out: %s", epoch, ", ".join(map(str, order[places.stop :])))
+                logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[places.stop :])))
         own = order[np.arange(places.start, places.stop, places.step) % size]
         return [own[first : first + batch] for first in range(0, len(own), batch)]
 
-    made_by = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
-    made_by |= {"drop_last": drop_last, "padding": padding}
-    return RankLoader(rows, plan, made_by, tuple, _row_batch, workers, epoch, step)
+    plan_inputs = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
+    plan_inputs |= {"drop_last": drop_last, "padding": padding}
+    return RankLoader(rows, plan, plan_inputs, tuple, _row_batch, workers, epoch, step)
 
 
 def attention_mask(documents: torch.Tensor) -> torch.Tensor:
-    """May a token attend to another? (batch, seq_len) → bool (batch, seq_len, seq_len): to those before it, of its
-    document; padding to padding, so that no softmax is over nothing.
+    """Build a causal attention mask within documents.
+
+    Padding attends to padding, so that every softmax has a term.
+
+    Args:
+        documents: Number of each token's document, shape (batch, seq_len); -1 for padding.
+
+    Returns:
+        bool (batch, seq_len, seq_len): whether a token may attend to another.
     """
     return (documents[:, :, None] == documents[:, None, :]).tril()
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """The next token of the same document, int64 (batch, seq_len); -100 at its end, and for padding."""
+    """Return the next token of the same document, int64 (batch, seq_len).
+
+    The label is -100 at the end of a document and for padding.
+    """
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -192,23 +209,25 @@ Mask = Literal["causal", "padding"]
 
 
 class EncodedPair(TypedDict):
-    """Ids, int64 (length,), each side closed by </s>."""
+    """Ids of a pair, int64 (length,); each side ends with </s>."""
 
     ids: torch.Tensor
     length: int
 
 
 class PairDataset(Dataset[EncodedPair]):
-    """Pairs in the manifest's order, of the cache and nothing else: what isn't there is an error, not made. Workers of
-    a loader, forked or spawned, map the files for themselves.
+    """Encoded pairs of a token cache, in manifest order.
+
+    A missing cache is an error; it is not built. Each worker process maps the files itself.
 
     Args:
-        split: None for all.
+        split: None for all splits.
         side: `pair` for src </s> tgt </s>.
-        experiment_id: that the cache must have; None for any.
-        manifest: of which it must have been made; None for any.
+        experiment_id: Required experiment id of the cache; None for any.
+        manifest: Required manifest of the cache; None for any.
+
     Raises:
-        InputError: there is no such cache; names the command that makes it.
+        InputError: No such cache exists; the message has the command that builds it.
     """
 
     def __init__(
@@ -231,13 +250,17 @@ class PairDataset(Dataset[EncodedPair]):
         return {"ids": ids, "length": len(ids)}
 
     def uid(self, place: int) -> str:
-        """Of the pair, as the manifest has it."""
+        """Return the uid of a pair, as in the manifest."""
         return bytes(self.cache.uids[self.rows[place]]).decode()
 
 
 class Batch(TypedDict):
-    """tokens and targets, int64 (batch, seq_len), as `PaddedBatch` has them; attn_mask, bool: (batch, seq_len,
-    seq_len), as `causal`, or (batch, 1, seq_len), what is no padding; places, int64 (batch,), in the dataset.
+    """Padded batch of pairs.
+
+    Attributes:
+        tokens, targets: int64 (batch, seq_len), see `PaddedBatch`.
+        attn_mask: bool; causal (batch, seq_len, seq_len), or (batch, 1, seq_len), False for padding.
+        places: Positions in the dataset, int64 (batch,).
     """
 
     tokens: torch.Tensor
@@ -249,7 +272,7 @@ class Batch(TypedDict):
 def _collate(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[EncodedPair]
 ) -> list[torch.Tensor]:
-    """Make tokens, targets and attn_mask of pairs; without `seq_len` they are padded to their longest."""
+    """Build tokens, targets and attn_mask; without `seq_len`, pad to the longest pair."""
     longest = max(pair["length"] for pair in pairs) - 1
     batch = padding.pad_sequences([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
@@ -258,15 +281,16 @@ def _collate(
 
 
 class PairLoader(RankLoader[Batch]):
-    """One rank's batches of pairs, in the order of `order`.
+    """Batches of pairs for one rank.
 
     Args:
-        seq_len: of every batch; None pads each to its longest.
-        ignore_source: no target is a token of the source side.
-        workers: processes that read ahead; they change no batch.
+        seq_len: Length of every batch; None pads each batch to its longest pair.
+        ignore_source: Exclude tokens of the source side from the targets.
+        workers: Processes that read ahead; they do not change batches.
+
     Raises:
-        InputError: a pair is longer than `seq_len`: pairs are cut once, when they are encoded.
-        ValueError: a rank that isn't one of `order.ranks`; no source side to ignore.
+        InputError: A pair is longer than `seq_len`; only encoding cuts pairs.
+        ValueError: The rank is not below `order.ranks`, or the dataset has no source side to ignore.
     """
 
     def __init__(
@@ -281,26 +305,26 @@ class PairLoader(RankLoader[Batch]):
     ) -> None:
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
-            what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
+            what = f"the longest pair has {longest:,} tokens, more than seq_len {seq_len:,}"
             fix = f"{token_cache.ENCODE_FIX} --seq-len {seq_len}, which cuts pairs"
             raise InputError(what, dataset.cache.folder, fix)
         if mask not in get_args(Mask):
-            raise ValueError(f"mask is {mask!r}: give {' or '.join(get_args(Mask))}")
+            raise ValueError(f"mask must be {' or '.join(get_args(Mask))}, got {mask!r}")
         if not 0 <= rank < order.ranks:
-            raise ValueError(f"rank is {rank}, of {order.ranks} ranks: give 0 to ranks - 1")
+            raise ValueError(f"rank must be in 0..{order.ranks - 1}, got {rank}")
         if ignore_source and dataset.side != "pair":
-            raise ValueError(f"the side is {dataset.side}, which has no source to ignore: give a dataset of pairs")
+            raise ValueError(f"ignore_source requires a dataset of side pair, got {dataset.side}")
 
         def plan(epoch: int) -> Batches:
             steps = [step for step in order.steps(dataset.lengths, epoch) if len(step[rank])]
             dealt, pairs = sum(len(part) for step in steps for part in step), len(dataset)
             if order.drop_last and rank == 0 and dealt < pairs:
-                logger.warning("epoch %d: drop_last leaves out %d of %d pairs", epoch, pairs - dealt, pairs)
+                logger.warning("epoch %d: drop_last skips %d of %d pairs", epoch, pairs - dealt, pairs)
             return [step[rank] for step in steps]
 
-        made_by = {"experiment_id": meta.experiment_id, "split": dataset.split, "side": dataset.side, **asdict(order)}
+        source = {"experiment_id": meta.experiment_id, "split": dataset.split, "side": dataset.side}
         collate = functools.partial(_collate, meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
-        super().__init__(dataset, plan, made_by, collate, _pair_batch, workers)
+        super().__init__(dataset, plan, source | asdict(order), collate, _pair_batch, workers)
 
 
 def _pair_batch(sent: list[torch.Tensor], places: torch.Tensor) -> Batch:

@@ -1,4 +1,4 @@
-"""Compiled kernels: numba's njit with static types and machine code cached on disk.
+"""Kernels compiled by numba, with static types and a cache on disk.
 
 The name of the cache folder contains a hash of all sources of `corpus`, and the versions of Python, numba and NumPy. So
 clones share compiled code, and changed sources never load old code. Unlike the inputs of a build, the cache is not
@@ -29,7 +29,7 @@ _SOURCES = Path(__file__).parent
 
 
 class KernelLocator(UserWideCacheLocator):
-    """Location of the machine code of kernels; functions of other packages keep numba's default."""
+    """Locator of the kernels' machine code; other packages keep numba's default."""
 
     def __init__(self, function: FunctionType) -> None:
         self._module = function.__module__
@@ -85,7 +85,7 @@ def always_inline(function: F) -> F:
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View the eight bytes from each byte on as one number; the last seven bytes start none.
+    """View the eight bytes from each byte on as a number, except at the last seven.
 
     Kernels compare and search eight bytes at a time. The result overlaps itself and is not a copy.
     """

@@ -1,4 +1,4 @@
-"""Document shards under construction: converted, then published with unique doc_ids."""
+"""Converted document shards, published with unique doc_ids."""
 
 import functools
 import hashlib
@@ -132,7 +132,7 @@ def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) 
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Converted shard: its file, receipt and repeated ids; `repeats` is None without any."""
+    """Converted shard; `repeats` is the file of its repeated ids, if any."""
 
     name: str
     file: Path
@@ -149,10 +149,8 @@ def publish(
 ) -> list[Receipt]:
     """Publish converted shards with unique doc_ids and return their receipts.
 
-    Only shards with a repeated doc_id are written again; the others are linked.
-
-    Args:
-        converted: Receipts of `ShardWriter` by shard, in manifest order.
+    Only shards with a repeated doc_id are written again; the others are linked. `converted` has the receipts of
+    `ShardWriter` by shard, in manifest order.
     """
     receipts = list(converted.values())
     ids = [building.path(receipt.files[1].path) for receipt in receipts]
@@ -234,7 +232,7 @@ def publish_shard(
 def _publish_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the published line, or its reject; `nth` is 0 for the first line of an id."""
+    """Return the published line or its reject; `nth` is 0 for the first of an id."""
     if row in window.poison_rows:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if not nth:

@@ -78,8 +78,7 @@ def report_on(
 ) -> BuildResult:
     """Write the report and its attribution; the page follows once the digest is known.
 
-    Args:
-        deduplicated, decontaminated, packed: Artifacts of all sources together.
+    `deduplicated`, `decontaminated` and `packed` are artifacts of all sources together.
 
     Raises:
         InputError: Two sources share a doc_id, or a shard is unreadable.
@@ -190,7 +189,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
 
 
 def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Return the first documents dropped for each reason, with the start of their text."""
+    """Return the first documents dropped for each reason, with their text."""
     chosen: dict[str, list[DroppedLine]] = {}
     for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])

@@ -42,7 +42,7 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
 
 
 def _shard_sources(corpus: Artifact) -> list[str]:
-    """List the source of each shard in recipe order; empty if the corpus has one source."""
+    """List the source of each shard in recipe order; empty for a single source."""
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]

@@ -29,7 +29,7 @@ _MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes lo
 
 
 class IdsWriter(DurableFile):
-    """Writer of a shard's document ids in row order; its file is durable after the block."""
+    """Writer of a shard's document ids in row order; durable after its block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -87,7 +87,7 @@ def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         is_repeat = np.empty(len(ids), bool)
         is_repeat[0] = (high[0], low[0]) == last
         is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        # The position of the latest id that is no repeat, and the distance from it.
+        # The position of the latest first occurrence, and the distance from it.
         places = np.arange(len(ids))
         firsts = np.maximum.accumulate(np.where(is_repeat, 0, places))
         times = places - firsts + 1
@@ -101,7 +101,7 @@ def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id, in shard and row order; `repeats` counts them all."""
+    """First document that repeats an id, and the number of all such documents."""
 
     shard: int
     row: int
@@ -137,7 +137,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield for each row which document of its id it is: 2 for the second, 0 for the first.
+    """Yield the occurrence number of each row's id: 0 for the first, 2 for the second.
 
     Repeats are stored in the order of their hashes, so the file is read once per `_WINDOW_ROWS` rows.
 
@@ -166,7 +166,7 @@ _Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash,
 
 @dataclass
 class _Run:
-    """Sorted run: the ids that are read but not merged, and the unread part of its file.
+    """Sorted run: ids that are read but not merged, and the unread part of its file.
 
     Attributes:
         number: Number among all runs, in the order of shards and rows.

@@ -44,7 +44,7 @@ class Meta(msgspec.Struct, frozen=True):
     def from_mapping(
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
-        """Build the meta of a row; columns with their own field are removed from `columns`."""
+        """Build the meta of a row; columns with a field are removed from `columns`."""
         named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
@@ -82,10 +82,11 @@ def arrow_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Text with its origin; fields are written in this order, so equal documents are equal bytes.
+    """Text with its origin.
 
-    Every document has every field; a missing value is "". Readers of JSON lines infer a column's type from the first
-    rows, and a column of nulls there would reject the texts of another source.
+    Fields are written in this order, so equal documents are equal bytes. Every document has every field; a missing
+    value is "". Readers of JSON lines infer a column's type from the first rows, and a column of nulls there would
+    reject the texts of another source.
 
     Attributes:
         text: Text of the source row; only NUL characters are removed.
@@ -155,7 +156,7 @@ def parse_moment(value: str | float | datetime.date | None) -> str:
 
 
 def derived_doc_id(dataset: str, config: str, split: str, text: str) -> str:
-    """Derive a document id: hex sha256 of dataset, config, split and text, joined by NUL.
+    """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 
     The revision is not included, so a text keeps its id and its split when the dataset changes.
     """

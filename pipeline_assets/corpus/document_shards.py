@@ -88,7 +88,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield the documents in the window with their rows, and the poison rows, in blocks.
+    """Yield blocks of the window's documents with their rows, and of poison rows.
 
     Raises:
         InputError: A line is not a Document, or an error of `read_lines`.

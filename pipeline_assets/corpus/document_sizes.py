@@ -1,4 +1,4 @@
-"""Sizes of the documents of a source, and a check for a document that was not split.
+"""Sizes of a source's documents, to detect a document that was not split.
 
 A file of one document per line that is read as one document is thousands of times larger than its neighbours. Such a
 document loses nothing but its boundaries, so it is a warning.
@@ -23,7 +23,7 @@ _LEADING_BITS = 5  # kept of a size: a median is at most 1/16 too low
 
 @dataclass
 class DocumentSizes:
-    """Histogram of the sizes of a shard's documents in UTF-8 bytes, and the largest document.
+    """Histogram of a shard's document sizes in UTF-8 bytes, with the largest document.
 
     Attributes:
         bins: number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.

@@ -1,15 +1,8 @@
-"""Token files of one split: Document shards are encoded in parallel, then merged in manifest order up to the budget.
-
-What must hold of a split and of the pair is read from the files, not from what the build said of them.
-"""
+"""Token files of one split: documents in manifest order, up to the token budget."""
 
 import contextlib
 import functools
-import hashlib
-import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from fractions import Fraction
-from pathlib import Path
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +14,9 @@ from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
-from pipeline_assets.corpus.formats.megatron import IndexedDataset, index_bytes, read_indexed_dataset
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
-from pipeline_assets.corpus.sampling import RULE, SPLITS, Split, describe_split, documents_that_fit, split_budget
+from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.tokens.encode import (
     OTHER_SPLIT,
     DocumentTable,
@@ -32,8 +25,8 @@ from pipeline_assets.corpus.tokens.encode import (
     with_oracle_fallback,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS, Driver, TokenizerRecipe
-from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile, write_durably
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -53,17 +46,14 @@ DOCUMENTS_SCHEMA = pa.schema(
         pa.field("tokens", pa.int32(), nullable=False),
     ]
 )
-_SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
-_ID_BLOCK = 1 << 22
-_ONE_PER_CENT = 100
 
 
 class MegatronRecipe(RecipeSection):
-    """How documents become token files.
+    """Recipe of the token files.
 
     Attributes:
-        token_budget: of both splits together; valid gets `valid_fraction` of it.
-        valid_fraction: share of the documents, by hash, and of the budget.
+        token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
+        valid_fraction: Fraction of the documents, by hash, and of the budget.
     """
 
     tokenizer: TokenizerRecipe = TokenizerRecipe()
@@ -71,9 +61,7 @@ class MegatronRecipe(RecipeSection):
     valid_fraction: Share
 
     def described(self) -> dict[str, Any]:
-        """What becomes of documents, for who reads a manifest of theirs: how they are split, and by which file they are
-        encoded.
-        """
+        """Describe split rule and tokenizer for a manifest of the documents."""
         return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.described()}
 
 
@@ -86,14 +74,14 @@ def build_split(
     settings: RunSettings,
     driver: Driver = "gigatoken",
 ) -> BuildResult:
-    """tokens.bin, tokens.idx, documents.parquet and rejects.jsonl.zst of one split.
+    """Build the token files, document table and rejects of one split.
 
-    The longest prefix of documents in manifest order that fits the split's budget; shards behind the cut are not read
-    into files or counts. If the fast tokenizer ever disagrees with the oracle, everything is encoded again by the
-    oracle.
+    Shards are encoded in parallel. The split has the longest prefix of documents in manifest order that fits its
+    budget; later shards are in no file or count. If the fast tokenizer disagrees with the oracle, the oracle encodes
+    everything.
 
     Raises:
-        InputError: a shard that is damaged.
+        InputError: A shard is damaged.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [
@@ -144,7 +132,7 @@ def _encoded(
     split: Split,
     settings: RunSettings,
 ) -> Generator[Receipt]:
-    """Receipts in manifest order, as they are asked for."""
+    """Encode the shards and yield their receipts in manifest order."""
     fraction = recipe.valid_fraction
     work = functools.partial(
         encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
@@ -156,8 +144,13 @@ def _encoded(
 
 
 class _Joined(NamedTuple):
-    """Receipts as far as the budget reaches; files but the rejects; tokens per document, shape (documents,); and the
-    document that doesn't fit any more, where there is one.
+    """Joined shards of a split.
+
+    Attributes:
+        receipts: Receipts of the shards within the budget.
+        files: All files except the rejects.
+        lengths: Tokens per document, shape (documents,).
+        cut: The first document that exceeds the budget, if any.
     """
 
     receipts: list[Receipt]
@@ -167,7 +160,7 @@ class _Joined(NamedTuple):
 
 
 def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]) -> _Joined:
-    """Each shard is joined once it and all before it are encoded, while workers encode the next ones."""
+    """Join each encoded shard in order, while workers encode the next ones."""
     receipts: list[Receipt] = []
     lengths: list[NDArray[np.int32]] = []
     cut = DOCUMENTS_SCHEMA.empty_table()
@@ -198,7 +191,7 @@ def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, en
 
 
 def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
-    """What documents.parquet says of the documents of a shard."""
+    """Return the rows of documents.parquet for a shard."""
     table = DocumentTable(building.path(receipt.files[1].path))
     paths = repeated(shard.path, len(table.rows))
     return pa.Table.from_arrays(
@@ -207,7 +200,7 @@ def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> 
 
 
 def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
-    """Both splits as one dataset: budget asked and tokens reached."""
+    """Describe both splits as one dataset, with budget and actual tokens."""
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
     return BuildResult(
         files=[],
@@ -218,115 +211,3 @@ def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -
             "split_rule": RULE,
         },
     )
-
-
-def index_reads_back(split: Artifact) -> Verdict:
-    """tokens.idx opens, fits tokens.bin, and has the documents of documents.parquet with their lengths."""
-    dataset = _dataset(split)
-    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
-    holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
-    words = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
-    return Verdict(holds, words if holds else f"index and documents.parquet disagree: {words}")
-
-
-def ids_in_range(split: Artifact) -> Verdict:
-    """Every id is an ordinary token of the vocabulary, but the last of each document, which is the end of text."""
-    dataset = _dataset(split)
-    ends = (dataset.pointers // 4 + dataset.lengths - 1).astype(np.int64)
-    closed = int((dataset.tokens[ends] == END_OF_TEXT).sum()) if len(ends) else 0
-    special = outside = 0
-    for start in range(0, len(dataset.tokens), _ID_BLOCK):
-        block = dataset.tokens[start : start + _ID_BLOCK]
-        outside += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
-        special += int((block == END_OF_TEXT).sum())
-    holds = outside == 0 and closed == special == len(ends)
-    words = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {outside:,} ids outside"
-    return Verdict(holds, words, {"ids_outside": outside})
-
-
-def token_budget_met(split: Artifact) -> Verdict:
-    """No more than 1 % of the split's token budget is missing.
-
-    A document that doesn't fit ends a split. Where that is longer than 1 % of the budget, but not than others in the
-    split, the budget is small for its documents: that is a warning. A corpus that ends before the budget is none, nor
-    is one document beyond all others.
-    """
-    decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
-    budget = decisions["token_budget"]
-    missing = budget - tokens
-    words, numbers = f"{tokens:,} of {budget:,} tokens", {"tokens": tokens, "token_budget": budget}
-    if missing * _ONE_PER_CENT <= budget:
-        return Verdict(True, words, numbers)
-    words += f", {missing / budget:.1%} are missing: "
-    if not decisions["budget_met"]:
-        words += "the corpus ends before the budget; take a larger snapshot (`snapshot.amount`)"
-        return Verdict(False, words, numbers)
-    last = split.manifest.provenance.get("ended_by")
-    words += "a document that doesn't fit ended it"
-    if last is not None:
-        words += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
-    words += "; leave such documents out by a rule, or change `token_budget`"
-    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
-    return Verdict(False, words, numbers, is_minor=missing <= lengths.max(initial=0))
-
-
-def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
-    """The share of documents that the hash sent to valid lies in the binomial interval around the recipe's fraction."""
-    ledger = _split(dataset, "valid").manifest.identity.ledger
-    fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
-    documents = ledger.rows_in - ledger.total_rejected
-    valid = documents - ledger.dropped.get("other_split", 0)
-    margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
-    low, high = documents * fraction - margin, documents * fraction + margin
-    words = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"
-    return Verdict(low <= valid <= high, words, {"valid_documents": valid, "documents": documents})
-
-
-def no_document_in_both_splits(dataset: Artifact) -> Verdict:
-    """No doc_id is in train and in valid."""
-    both, valid = _valid_in_train(dataset, _doc_ids)
-    return Verdict(both == 0, f"{both:,} of {valid:,} valid documents have an id that train has too", {"in_both": both})
-
-
-def no_valid_text_in_train(dataset: Artifact) -> Verdict:
-    """No valid document has the very text of a train document; the set repeats pages across dumps, so some may."""
-    repeated, valid = _valid_in_train(dataset, _token_runs)
-    words = f"{repeated:,} of {valid:,} valid documents have a text that is in train"
-    return Verdict(repeated == 0, words, {"valid_texts_in_train": repeated})
-
-
-def _split(dataset: Artifact, split: Split) -> Artifact:
-    digests = {entry.get("member"): entry["digest"] for entry in dataset.manifest.identity.inputs}
-    return open_artifact(dataset.folder / split, digests[split])
-
-
-def _dataset(split: Artifact) -> IndexedDataset:
-    return read_indexed_dataset(split.folder / Path(TOKENS).stem)
-
-
-def _doc_ids(split: Artifact) -> list[bytes]:
-    return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id").to_pylist()]
-
-
-def _token_runs(split: Artifact) -> list[memoryview]:
-    """Each document's ids as bytes, mapped: equal runs are equal texts, since decoding is a function."""
-    dataset = _dataset(split)
-    data: Any = dataset.tokens.view(np.uint8)
-    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4
-    return [
-        memoryview(data)[int(end) - int(length) * 4 : int(end)]
-        for end, length in zip(ends, dataset.lengths, strict=True)
-    ]
-
-
-def _valid_in_train(
-    dataset: Artifact, values_of: Callable[[Artifact], Sequence[bytes | memoryview]]
-) -> tuple[int, int]:
-    """How many of the valid split's values the train split has too, and how many values that is of."""
-    train, valid = (_hashes(values_of(_split(dataset, split))) for split in SPLITS)
-    return int(np.isin(valid, train).sum()), len(valid)
-
-
-def _hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
-    """128 bits of each value's sha256, shape (values,)."""
-    return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

@@ -1,15 +1,15 @@
-"""Bars of plots: counts by length or by score, with what is said below and of each."""
+"""Bars of plots: counts by length or by score, with labels."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _CHARACTERS = "▁▂▃▄▅▆▇█"
-_SHOWN_SHARE = 0.99  # of rows in bars of their own: one row far off would squeeze all others into a few
+_SHOWN_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
 
 
 class Bar(NamedTuple):
-    """A bar: how many, the label below it, and which these are."""
+    """Bar with its count, label and a description of the range."""
 
     amount: int
     label: str
@@ -17,15 +17,15 @@ class Bar(NamedTuple):
 
 
 def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:
-    """Return a bar for each power of two between the shortest length in tokens and the longest.
+    """Return a bar for each power of two between shortest and longest length.
 
     Args:
-        lengths: Counts by bin, bin k holding 2**k <= tokens < 2**(k + 1), or by these powers.
+        lengths: Counts by bin, where bin k has 2**k <= tokens < 2**(k + 1), or by these powers.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
     powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
-    return [Bar(counts.get(one, 0), _short(one), f"of {one:,} to {2 * one - 1:,} tokens") for one in powers]
+    return [Bar(counts.get(power, 0), _short(power), f"of {power:,} to {2 * power - 1:,} tokens") for power in powers]
 
 
 def _short(number: int) -> str:
@@ -36,10 +36,9 @@ def _short(number: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
-    """Return a bar for each bin from the first with rows on; the last one has all above.
+    """Return a bar per bin from the first with rows; the last has all higher bins.
 
-    Args:
-        bins: Counts from each edge on; empty ones at the end may be missing.
+    `bins` has the counts from each edge on; empty bins at the end may be missing.
     """
     reached, enough = list(itertools.accumulate(bins)), _SHOWN_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]
@@ -54,5 +53,5 @@ def text_plot(bars: Sequence[Bar]) -> str:
 
 
 def text_bars(counts: Sequence[int]) -> str:
-    """Plot counts as characters; only 0 has the lowest."""
+    """Plot counts as characters; only 0 has the lowest character."""
     return "".join(_CHARACTERS[-(-7 * count // max(counts))] for count in counts)

@@ -1,7 +1,8 @@
-"""Counts of a corpus: documents, bytes, tokens and lengths by source, domain and licence.
+"""Counts of a corpus by source, domain and licence.
 
-The stage `profile` counts one Document shard; the counts of shards add up to those of the corpus, in any order. It also
-writes the document ids, so that ids of several sources can be compared.
+The counts are documents, bytes, tokens and lengths. The stage `profile` counts one Document shard; the counts of shards
+add up to those of the corpus, in any order. It also writes the document ids, so that ids of several sources can be
+compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +82,7 @@ def profile_shard(
     tokenizer_sha256: str,
     vocabulary: Path | None = None,
 ) -> Receipt:
-    """Count the documents of a shard; the receipt's notes have the counts, its file the ids.
+    """Count the documents of a shard; the receipt has counts as notes, ids as file.
 
     Raises:
         InputError: A line is not a Document, or is a poison row, which would be missing from the counts.

@@ -1,7 +1,7 @@
-"""Reservoirs: k rows of a stream of unknown length, in one pass, each row as likely as any other, or by weights.
+"""Reservoirs: k random rows of a stream of unknown length, in one pass.
 
-Random numbers are SplitMix64's (see `packing.mixture`): the i-th depends on the seed and i alone. Logarithms are those
-of `decimal`, which its specification rounds to the last digit: no libm, and no version of one, has a say in a sample.
+Random numbers come from SplitMix64 (see `packing.mixture`), whose i-th number depends only on seed and i. Logarithms
+come from `decimal`, which rounds correctly by its specification, so that a sample does not depend on a version of libm.
 """
 
 import decimal
@@ -20,7 +20,7 @@ _ONE = Decimal(1)
 
 
 class SplitMix64(msgspec.Struct):
-    """A seeded sequence of numbers of 64 bits, at its `thrown`-th."""
+    """Seeded sequence of 64-bit numbers; `thrown` counts the used ones."""
 
     start: int
     thrown: int = 0
@@ -33,11 +33,11 @@ class SplitMix64(msgspec.Struct):
         return mixed ^ (mixed >> 31)
 
     def below(self, things: int) -> int:
-        """0 … things - 1, each as likely but for things / 2^64."""
+        """Draw a number in 0 … things - 1, uniform up to a bias of things / 2^64."""
         return self.bits() * things >> 64
 
     def fraction(self) -> Decimal:
-        """Above 0, below 1."""
+        """Draw a fraction in (0, 1)."""
         return _EXACT.divide(2 * self.bits() + 1, 1 << 65)
 
     def log(self) -> Decimal:
@@ -45,10 +45,10 @@ class SplitMix64(msgspec.Struct):
 
 
 class Reservoir(Generic[T]):
-    """At most k rows of a stream, in one pass, by Algorithm R.
+    """Uniform sample of at most k rows of a stream.
 
     Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): row number i draws a place among i, and
-    enters if that is one of the k.
+    enters if that is one of the first k.
     """
 
     def __init__(self, k: int, dice: SplitMix64) -> None:
@@ -57,34 +57,34 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row may enter; if so, `put` or `refuse` comes next."""
+        """Check whether the next row enters; if so, call `insert` or `refuse` next."""
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.dice.below(self._rows)
         return self._place < self.k
 
     def refuse(self) -> None:
-        """Leave out the row whose turn it is, as though it had never come."""
+        """Skip the selected row, as if it were not in the stream."""
         self._rows -= 1
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
-        """Take in the row whose turn it is, and return the one that it replaces, if any."""
+        """Insert the selected row, and return the row that it replaces, if any."""
         replaced = self.items[self._place : self._place + 1]
         self.items[self._place : self._place + 1] = [item]
         return replaced[0] if replaced else None
 
 
 class WeightedReservoir(Reservoir[T]):
-    """At most k rows of a stream, in one pass, by weights.
+    """Weighted sample of at most k rows of a stream.
 
-    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"): as if rows were drawn one after
-    the other without replacement, each by its share of the remaining weight. A row of weight w has the key u^(1/w), u
-    random in (0, 1), and the rows with the k largest keys are drawn.
+    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"). The result is distributed as if
+    rows were drawn one by one without replacement, with probabilities proportional to the remaining weights. A row of
+    weight w has the key u^(1/w), u random in (0, 1); the rows with the k largest keys are drawn.
     """
 
     def __init__(self, k: int, dice: SplitMix64) -> None:
         super().__init__(k, dice)
         self._keys: list[tuple[Decimal, int]] = []  # a heap of (log key, place in items)
-        self._jump = 0.0  # weight that passes by before the next row enters
+        self._jump = 0.0  # weight to skip before the next row enters
 
     def is_selected(self, weight: float = 1.0) -> bool:
         if len(self.items) < self.k or self._jump <= weight:
@@ -93,12 +93,13 @@ class WeightedReservoir(Reservoir[T]):
         return False
 
     def refuse(self) -> None:
-        """Leave out the row whose turn it is: the next that can enter has its turn."""
+        """Skip the selected row; the next row is selected instead."""
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
         least, self._place = self._keys[0] if is_full else (None, len(self.items))
-        bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))  # the least u that may enter
+        # A key enters if it exceeds the least key, log u / w > log key: u is drawn between that bound and 1.
+        bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))
         u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.dice.fraction(), bound)
         key = _EXACT.divide(_EXACT.ln(u), w), self._place
         replaced = super().insert(item)
@@ -109,6 +110,6 @@ class WeightedReservoir(Reservoir[T]):
 
 
 def new_reservoir(algorithm: Algorithm, k: int, seed: int) -> Reservoir[T]:
-    """Return an empty reservoir for k rows; its dice begin at the sha256 of seed and algorithm."""
+    """Create an empty reservoir for k rows, seeded by sha256 of seed and algorithm."""
     dice = SplitMix64(int.from_bytes(seeded_rank(str(seed), "reservoir", algorithm)[:8], "big"))
     return (Reservoir if algorithm == "classic" else WeightedReservoir)(k, dice)

@@ -1,4 +1,4 @@
-"""The training set of a corpus: its shards, its split by document id, its token budget."""
+"""Training set of a corpus: shards, splits and token budget."""
 
 import fnmatch
 import hashlib
@@ -25,32 +25,32 @@ _SHOWN_SHARDS = 5
 
 
 class SelectionRecipe(RecipeSection):
-    """Which shards of the snapshot belong to the set, by patterns of their paths, in manifest order."""
+    """Selection of a snapshot's shards by patterns of their paths, in manifest order."""
 
     shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS}/*",)
 
 
 class TextRecipe(SelectionRecipe):
-    """The selection as a training set: which documents are its valid ones too.
+    """Selection of shards with the split into train and valid.
 
     Attributes:
-        valid_fraction: share of the documents, by hash.
+        valid_fraction: Fraction of the documents, by hash.
     """
 
     valid_fraction: Share
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """The selection and its invariants; the build that asks for it holds each shard against its hash.
+    """Select shards and state their invariants; the caller verifies each shard's hash.
 
     Raises:
-        UsageError: a pattern that matches no shard.
+        UsageError: A pattern matches no shard.
     """
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
-            shown = f"{available[0].path} to {available[-1].path}" if available else "none"
-            fix = f"correct `selection.shards`; there are {shown}"
+            existing = f"{available[0].path} to {available[-1].path}" if available else "none"
+            fix = f"correct `selection.shards`; existing shards: {existing}"
             raise UsageError(f"no shard matches {pattern!r}", corpus.folder, fix)
     chosen = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.shards)]
     for file in chosen:
@@ -74,12 +74,12 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
 
 
 def selected_shards(selection: Manifest) -> Sequence[FileContent]:
-    """The shards that a text manifest names, in manifest order."""
+    """List the shards of a text manifest, in manifest order."""
     return [FileContent(**shard) for shard in selection.identity.decisions["shards"]]
 
 
 def preview_selection(selection: Artifact) -> list[dict[str, str]]:
-    """The first shards of a text manifest."""
+    """Preview the first shards of a text manifest."""
     shards = selection.manifest.identity.decisions["shards"][:_SHOWN_SHARDS]
     return [
         {"shard": shard["path"], "documents": f"{shard['rows']:,}", "sha256": shard["content_sha256"]}
@@ -88,7 +88,7 @@ def preview_selection(selection: Artifact) -> list[dict[str, str]]:
 
 
 def describe_split(valid_fraction: str) -> dict[str, str]:
-    """The rule for who reads a manifest: its name, in words, as a formula, and the fraction."""
+    """Describe the split rule in a manifest: name, text, formula and fraction."""
     return {
         "name": "sha256_first_64_bits",
         "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "
@@ -99,10 +99,12 @@ def describe_split(valid_fraction: str) -> dict[str, str]:
 
 
 def split_rule(valid_fraction: str) -> Callable[[str], Split]:
-    """The split of a doc_id: valid if the first 64 bits of its sha256, as a number, are below valid_fraction * 2**64.
+    """Return a function that assigns a doc_id to a split.
+
+    A document is valid if the first 64 bits of its doc_id's sha256, as a number, are below valid_fraction * 2**64.
 
     Args:
-        valid_fraction: a decimal string in [0, 1], such as "0.1".
+        valid_fraction: Decimal string in [0, 1], such as "0.1".
     """
     threshold = int(Fraction(valid_fraction) * 2**64)
 
@@ -114,18 +116,16 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
 
 
 def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
-    """Tokens of one split: valid has its fraction of the budget, rounded down, train has the rest."""
+    """Return the tokens of one split; the fraction of valid is rounded down."""
     valid = int(Fraction(valid_fraction) * token_budget)
     return valid if split == "valid" else token_budget - valid
 
 
 def documents_that_fit(lengths: NDArray[np.int32], budget: int) -> int:
-    """How many documents, from the first on, have at most `budget` tokens together.
+    """Count the documents of the longest prefix with at most `budget` tokens.
 
-    The first document that doesn't fit ends it; shorter ones after it are not looked at.
-
-    Args:
-        lengths: tokens per document, shape (documents,); may be empty.
+    The first document that does not fit ends the prefix, even if later ones are shorter. `lengths` has the tokens per
+    document, shape (documents,), and may be empty.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     return int(np.searchsorted(ends, budget, side="right"))

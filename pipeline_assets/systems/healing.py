@@ -11,6 +11,7 @@ from pipeline_assets.build.rows.documents import SnapshotRows
 from pipeline_assets.build.rows.splits import SplitRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus import megatron_checks as checks
 from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
 from pipeline_assets.corpus.readers.listing import Listing, Planned
@@ -162,7 +163,7 @@ MEGATRON_SPLIT = Kind(
     checks=(
         FILES,
         LEDGER,
-        *map(artifact_check, (splits.index_reads_back, splits.ids_in_range, splits.token_budget_met)),
+        *map(artifact_check, (checks.index_reads_back, checks.ids_in_range, checks.token_budget_met)),
     ),
 )
 
@@ -180,10 +181,10 @@ MEGATRON_DATASET = Kind(
     "Both splits under one digest, to be named by a training run.",
     checks=(
         FILES,
-        artifact_check(splits.no_document_in_both_splits),
+        artifact_check(checks.no_document_in_both_splits),
         # Some corpora miss the interval by chance, and a rebuild cannot change that.
-        artifact_check(splits.valid_fraction_is_plausible, is_blocking=False),
-        artifact_check(splits.no_valid_text_in_train, is_blocking=False),
+        artifact_check(checks.valid_fraction_is_plausible, is_blocking=False),
+        artifact_check(checks.no_valid_text_in_train, is_blocking=False),
     ),
 )
 RECIPE = HealingRecipe

@@ -78,7 +78,7 @@ class Stage2Recipe(Recipe):
         yield from source_kinds.check_sources(values)
         yield from check_licences(values)
         for section in ("tokenizer", "shards"):
-            yield from check_recipe_weights(values, (section, "sources"), names, of_all=False)
+            yield from check_recipe_weights(values, (section, "sources"), names, require_all=False)
         if root is not None:
             yield from source_kinds.check_folders(values, root)
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):

@@ -89,7 +89,7 @@ class StageARecipe(Recipe):
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
         yield from check_caps(values, sources)
-        yield from check_recipe_weights(values, ("pack", "weights"), sources, of_all=True)
+        yield from check_recipe_weights(values, ("pack", "weights"), sources, require_all=True)
         if root is not None:
             yield from source_kinds.check_folders(values, root)
         outputs, seen = section_at(values, "outputs"), values.get("seen")

@@ -15,16 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.licences import (
+from pipeline_assets.corpus.licence_texts import (
     _HOLDER,
     _LINES_WITHOUT_WORDS,
     _WORD,
     LICENCE_TEXT_BYTES,
+    licence_of_text,
+)
+from pipeline_assets.corpus.licences import (
     Licence,
     LicenceTable,
     Licensed,
     attribution_text,
-    licence_of_text,
     licence_table,
     read_licences,
 )
@@ -75,7 +77,7 @@ def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
 
 def test_a_recipe_that_names_no_known_licence_hears_the_nearest(table: LicenceTable) -> None:
     assert table.tag_named("CC BY-SA 4.0", "recipe") == "cc-by-sa-4.0"
-    with pytest.raises(UsageError, match=r"there is no licence 'cc-by-sa-4'; did you mean cc-by-sa-4\.0\?"):
+    with pytest.raises(UsageError, match=r"unknown licence 'cc-by-sa-4'; did you mean cc-by-sa-4\.0\?"):
         table.tag_named("cc-by-sa-4", "recipe")
 
 
@@ -114,7 +116,7 @@ def entry(tag: str, *aliases: str) -> dict[str, object]:
     ("content", "what"),
     [
         ([entry("unknown"), entry("a", "x"), entry("b", "X ")], "'x' is both a and b"),
-        ([entry("a")], "there is no licence `unknown`"),
+        ([entry("a")], "licence `unknown` is missing"),
         ([entry("unknown") | {"attributon": True}], "not a valid licence table"),
         ({"unknown": {}}, "not a valid licence table"),
     ],
@@ -128,7 +130,7 @@ def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: obj
 
 
 def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the licence table can't be read"):
+    with pytest.raises(InputError, match="cannot read the licence table"):
         read_licences(tmp_path / "licences.json")
 
 

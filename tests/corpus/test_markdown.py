@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.markdown import code, markdown_table, plain
 from pipeline_assets.spine.visible import VISIBLE
 
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of

@@ -12,7 +12,8 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
-from pipeline_assets.corpus.megatron_split import describe_dataset, token_budget_met
+from pipeline_assets.corpus.megatron_checks import token_budget_met
+from pipeline_assets.corpus.megatron_split import describe_dataset
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -220,8 +221,8 @@ def test_a_budget_or_a_share_out_of_range_is_refused(
 @pytest.mark.parametrize(
     ("lengths", "budget", "words", "is_slight"),
     [
-        ([10] * 13 + [900] + [10] * 100, 1000, "130 of 1,000 tokens, 87.0% are missing: {}, page-13 of 900", False),
-        ([10] * 30, 109, "100 of 109 tokens, 8.3% are missing: {}, page-10 of 10", True),
+        ([10] * 13 + [900] + [10] * 100, 1000, "130 of 1,000 tokens, 87.0% missing: {}, page-13 of 900", False),
+        ([10] * 30, 109, "100 of 109 tokens, 8.3% missing: {}, page-10 of 10", True),
     ],
     ids=["one long document", "a budget small for its documents"],
 )
@@ -231,9 +232,9 @@ def test_the_document_that_ends_a_split_early_is_named(
     verdict = token_budget_met(split(pages(lengths), token_budget=budget))
 
     assert (verdict.holds, verdict.is_minor) == (False, is_slight)
-    where = words.format("a document that doesn't fit ended it")
+    where = words.format("the next document exceeds the budget")
     assert verdict.because.startswith(f"{where} tokens (shards/00001.jsonl.zst row ")
-    assert verdict.because.endswith("; leave such documents out by a rule, or change `token_budget`")
+    assert verdict.because.endswith("; drop such documents by a rule, or change `token_budget`")
 
 
 @pytest.mark.parametrize(("budget", "holds"), [(300, True), (303, True), (304, False)])
@@ -243,5 +244,5 @@ def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_th
     verdict = token_budget_met(split(pages([10] * 30), token_budget=budget))
 
     assert (verdict.holds, verdict.is_minor) == (holds, False)
-    assert ("the corpus ends before the budget; take a larger snapshot" in verdict.because) == (not holds)
+    assert ("the corpus ends before the budget; increase `snapshot.amount`" in verdict.because) == (not holds)
     assert "page-" not in verdict.because

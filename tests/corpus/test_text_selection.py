@@ -65,7 +65,7 @@ def test_a_pattern_that_matches_no_shard_says_which_there_are(corpus: Artifact) 
 
     assert str(error.value) == (
         f"{corpus.folder}: no shard matches 'rejects*'; correct `selection.shards`; "
-        "there are shards/00000.jsonl.zst to shards/00002.jsonl.zst"
+        "existing shards: shards/00000.jsonl.zst to shards/00002.jsonl.zst"
     )
 
 

@@ -1,6 +1,6 @@
-"""Arrow columns, from NumPy and Python and back, by their buffers.
+"""Conversion between Arrow columns and NumPy or Python values, through buffers.
 
-pyarrow's own ways import pandas first, which takes a quarter of a second of every process.
+pyarrow's own conversions import pandas, which takes a quarter of a second per process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """A column of whole numbers or floats without nulls, shape (rows,), viewed where it is in one piece."""
+    """Convert a column of integers or floats without nulls; one chunk is not copied."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
     views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]
@@ -20,7 +20,7 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 
 def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Which rows are true, shape (rows,); null is not."""
+    """Convert a boolean column, shape (rows,); null becomes False."""
     import pyarrow.compute as pc
 
     is_true = pc.and_(column, column.is_valid()) if column.null_count else column
@@ -29,26 +29,27 @@ def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
 
 
 def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
-    """What `filter` takes."""
+    """Convert a mask to a column for `filter`."""
     bits = pa.py_buffer(np.packbits(rows, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
 
 
 def strings(values: Sequence[str]) -> pa.StringArray:
-    """Texts as a column; they have 2 GiB together at most."""
+    """Convert texts of at most 2 GiB in total to a column."""
     return utf8_strings([value.encode() for value in values])
 
 
 def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
-    """The same of texts that are UTF-8 already."""
+    """Convert UTF-8 texts of at most 2 GiB in total to a column."""
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
 def widened(array: pa.Array) -> pa.Array:
-    """Texts or bytes as such with offsets of 64 bits, their characters viewed: what `cast` does once it has made all
-    functions of `pyarrow.compute`, which takes as long as importing pyarrow.
+    """Widen the offsets of a text or binary column to 64 bits without a copy.
+
+    `cast` would first create all functions of `pyarrow.compute`, which takes as long as importing pyarrow.
     """
     kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
     valid, narrow, characters = array.buffers()
@@ -59,26 +60,26 @@ def widened(array: pa.Array) -> pa.Array:
 
 
 def repeated(text: str, rows: int) -> pa.StringArray:
-    """A column of one text."""
+    """Build a column that repeats one text."""
     value = text.encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(value))
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
 
 
 def to_array(values: NDArray[Any]) -> pa.Array:
-    """Whole numbers or floats, shape (rows,), as a column that views them: what `numbers` takes back."""
+    """View integers or floats, shape (rows,), as a column; `numbers` is the inverse."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Columns of one length by their names; those of NumPy are viewed."""
-    arrays = [to_array(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
+    """Build a table from columns by name; NumPy arrays are not copied."""
+    arrays = [to_array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
 def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column of texts, of lists of texts, of truths or of numbers, some of them None."""
+    """Convert texts, lists of texts, booleans or numbers to a column with nulls."""
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)

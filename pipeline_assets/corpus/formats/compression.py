@@ -1,10 +1,10 @@
-"""Compressed streams, known by their first bytes and not by a file's name: zstd, gzip, bzip2, xz.
+"""Decompression of zstd, gzip, bzip2 and xz, detected by the first bytes.
 
-A stream may be several frames (members, streams) one after the other; nothing else may follow. The standard library's
-file objects ignore what follows a bzip2 stream, and a cut zstd frame reads like a finished one: here both are errors.
+A stream may consist of several frames (members, streams); nothing else may follow them. The standard library's file
+objects ignore data after a bzip2 stream, and read a truncated zstd frame like a complete one: here both are errors.
 
-Memory: a block, and the format's window, whatever a stream unpacks to; of lines, the longest one. Four kilobytes of
-bzip2 can hold gigabytes.
+Memory: a block and the format's window, however large the decompressed stream is; for lines also the longest line. Four
+kilobytes of bzip2 can contain gigabytes.
 """
 
 import bz2
@@ -18,17 +18,17 @@ from pipeline_assets.spine.verified_reads import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18
-_XZ_MEMORY_BYTES = 1 << 27  # a window of 64 MiB, as `xz -9` has it, and what works on it
-_CUT = "Truncated"  # how pyarrow's error of a stream that ends within a frame begins
+_XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
+_CUT = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
 
 
 class _CutOff(Exception):
     """The stream ends within a frame."""
 
 
-def _framed(file: Readable, frame_of: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> Iterator[bytes]:
-    """Every frame, in blocks of at most `_STEP_BYTES`, empty ones among them."""
-    frame = frame_of()
+def _framed(file: Readable, new_frame: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> Iterator[bytes]:
+    """Decompress all frames in blocks of at most `_STEP_BYTES`; blocks may be empty."""
+    frame = new_frame()
     is_open = True
     while compressed := file.read(_READ_BYTES):
         while compressed or not frame.needs_input:
@@ -36,14 +36,15 @@ def _framed(file: Readable, frame_of: Callable[[], bz2.BZ2Decompressor | lzma.LZ
             is_open = not frame.eof
             compressed = b"" if is_open else frame.unused_data
             if not is_open:
-                frame = frame_of()
+                frame = new_frame()
     if is_open:
         raise _CutOff
 
 
 def _arrow(file: Readable, name: str) -> Iterator[bytes]:
-    """As `_framed`, by pyarrow: what else there is for zstd puts out all that it was given, 32,000 times as much at
-    worst.
+    """Decompress all frames with pyarrow, in blocks of at most `_STEP_BYTES`.
+
+    Other zstd libraries decompress all of their input in one call, up to 32,000 times as many bytes.
     """
     import pyarrow as pa
 
@@ -61,7 +62,7 @@ def _arrow(file: Readable, name: str) -> Iterator[bytes]:
 
 
 class _Source:
-    """A file for pyarrow, which would close it."""
+    """File for pyarrow that stays open when pyarrow closes it."""
 
     closed = False
 
@@ -83,7 +84,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class Codec:
-    """A compression format; `blocks` are what an open file says."""
+    """Compression format; `blocks` decompresses an open file."""
 
     name: str
     blocks: Callable[[Readable], Iterator[bytes]]
@@ -96,7 +97,7 @@ XZ = Codec("xz", lambda file: _framed(file, lambda: lzma.LZMADecompressor(memlim
 
 
 def detect_codec(head: bytes) -> Codec | None:
-    """The format of a file that begins with `head`, ten bytes or more where it has them; None where it is none."""
+    """Detect the format by a file's first ten bytes; None if it is not compressed."""
     if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):  # or a skippable frame
         return ZSTD
     if head[:2] == b"\x1f\x8b":
@@ -107,10 +108,14 @@ def detect_codec(head: bytes) -> Codec | None:
 
 
 def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
-    """Every frame of an open file, in blocks of at least `block_bytes`, and 256 KiB more at most; the last may be
-    shorter. Without a codec the file as it is, in blocks of that size at most. Raises InputError: it is cut off or
-    damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a frame's checksum comes last):
-    keep nothing that was made of them. A file of 0 bytes is cut off.
+    """Decompress an open file in blocks of at least `block_bytes`.
+
+    Blocks have at most 256 KiB more; the last may be shorter. Without a codec, the file is read in blocks of at most
+    `block_bytes`.
+
+    Raises:
+        InputError: The stream is truncated (also with 0 bytes) or damaged. Blocks may have been yielded before, since a
+            frame's checksum comes last: discard all results.
     """
     if codec is None:
         with naming_file(where):
@@ -126,9 +131,9 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
                 yield b"".join(pending) if len(pending) > 1 else block
                 pending, size = [], 0
     except _CutOff:
-        raise InputError(f"the {codec.name} stream is cut off", where, fix) from None
+        raise InputError(f"the {codec.name} stream is truncated", where, fix) from None
     except (lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of what was read
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of the data
             error.filename = error.filename or str(where)
             raise
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
@@ -139,11 +144,12 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
 def whole_lines(
     blocks: Iterable[bytes], where: object, fix: str = "", max_line_bytes: int | None = None, block_bytes: int = 0
 ) -> Iterator[bytes]:
-    """The same bytes in blocks of at least `block_bytes` that end at a line's end; a last line without one ends the
-    last block, which may be shorter.
+    """Regroup bytes into blocks of at least `block_bytes` that end with a line feed.
 
-    Memory is that of one block, or of the longest line. Raises InputError: a line is longer than `max_line_bytes`; None
-    is no limit.
+    The last block may be shorter and end without a line feed. Memory: one block, or the longest line.
+
+    Raises:
+        InputError: A line is longer than `max_line_bytes`, unless that is None.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0

@@ -1,4 +1,4 @@
-"""Compressed files as they are written, by the ending of their names."""
+"""Compressors for files that are written, chosen by file name."""
 
 import bz2
 import lzma

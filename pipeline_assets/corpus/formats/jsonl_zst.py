@@ -1,4 +1,4 @@
-"""JSON lines in zstd, written whole with both hashes, read in blocks of whole lines."""
+"""JSON lines in zstd, written with hashes and read in blocks of whole lines."""
 
 import hashlib
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ _FIX = "restore the file or rebuild the artifact"
 
 
 class JsonlZstWriter(DurableFile):
-    """Lines into one `.jsonl.zst`; the file is there, durable, when the block ends without error.
+    """Writer of one `.jsonl.zst`, durable after its block ends without error.
 
-    The content hash is sha256 of the uncompressed bytes, so it survives another zstd version or level.
+    The content hash is sha256 of the uncompressed bytes, so it does not depend on zstd's version or level.
     """
 
     def __init__(self, path: Path, level: int) -> None:
@@ -34,7 +34,7 @@ class JsonlZstWriter(DurableFile):
         self.content_bytes = 0
 
     def write_lines(self, lines: bytes | bytearray, rows: int) -> None:
-        """`rows` whole lines, each with its newline."""
+        """Write `rows` whole lines, each with its line feed."""
         self._content.update(lines)
         self.content_bytes += len(lines)
         self.rows += rows
@@ -46,7 +46,7 @@ class JsonlZstWriter(DurableFile):
         self.write(self._stream.flush())
 
     def output(self, name: str) -> OutputFile:
-        """The finished file under its name in the building folder."""
+        """Return the finished file under its name in the staging directory."""
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
@@ -58,12 +58,11 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 
 
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Uncompressed bytes in blocks of at least `block_bytes` that end at a line's end; no lines give no block.
+    """Yield uncompressed blocks of at least `block_bytes` that end with a line feed.
 
     Raises:
-        InputError: the file is cut off or damaged. Blocks may have been yielded before that shows (a frame's checksum
-            comes last): keep nothing that was made of them. A file of 0 bytes is cut off, since a zstd file of no lines
-            has a frame too.
+        InputError: The file is truncated or damaged. Blocks may have been yielded before, since a frame's checksum
+            comes last: discard all results. Even a file without lines has a frame, so 0 bytes are truncated.
     """
     with open(path, "rb", buffering=0) as file:
         yield from whole_lines(
@@ -72,11 +71,11 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """What each line says, in order; a block of them is in memory at a time.
+    """Decode each line in order, holding one block in memory.
 
     Raises:
-        InputError: as `read_line_blocks`.
-        msgspec.DecodeError: a line is not of this kind.
+        InputError: The file is truncated or damaged.
+        msgspec.DecodeError: A line is not of this kind.
     """
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
@@ -84,7 +83,11 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:
-    """The record in a line of a file, from 0. Raises InputError where the file is shorter, or the line is none."""
+    """Decode one line of a file; lines are counted from 0.
+
+    Raises:
+        InputError: The file is shorter, or the line is not a record of this struct.
+    """
     first_row = 0
     for block in read_line_blocks(path):
         rows = block.count(b"\n")
@@ -92,7 +95,8 @@ def read_line(path: Path, row: int, struct: type[T]) -> T:
             try:
                 return msgspec.json.decode(block.split(b"\n", row - first_row + 1)[row - first_row], type=struct)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                what = f"row {row} is no {struct.__name__} ({error})"
+                what = f"row {row} is not a {struct.__name__} ({error})"
                 raise InputError(what, path, "run `corpusmill verify` on its folder") from None
         first_row += rows
-    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+    what = f"row {row:,} not found, because the file has {first_row:,} rows"
+    raise InputError(what, path, "run `corpusmill verify` on its folder")

@@ -1,12 +1,12 @@
-"""Megatron's indexed datasets, with one sequence a document.
+r"""Indexed datasets of Megatron, with one sequence per document.
 
 `.bin` holds token ids, `.idx` lengths, pointers and documents. Layout of `.idx`, little-endian, no padding
 (megatron-core 0.16, `core/datasets/indexed_dataset.py`):
 
-    magic "MMIDIDX\\0\\0" 9 bytes · version u64 = 1 · dtype code u8 · S sequences u64 · D = documents + 1 u64
+    magic "MMIDIDX\0\0" 9 bytes · version u64 = 1 · dtype code u8 · S sequences u64 · D = documents + 1 u64
     · lengths int32[S] · pointers int64[S], bytes into .bin · document index int64[D], 0 … S
 
-With one sequence a document the file has 42 + 20·S bytes. Example: 3 documents of 2, 1 and 3 int32 tokens have lengths
+With a sequence per document the file has 42 + 20·S bytes. Example: 3 documents of 2, 1 and 3 int32 tokens have lengths
 2 1 3, pointers 0 8 12, document index 0 1 2 3, and a `.bin` of 24 bytes.
 """
 
@@ -25,11 +25,14 @@ VERSION = 1
 INT32_CODE = 4
 _DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 _HEADER = struct.Struct("<9sQBQQ")
+_FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def index_bytes(lengths: NDArray[np.int32]) -> bytes:
-    """A whole `.idx` of int32 tokens, one sequence a document, by the tokens per document, shape (documents,); may be
-    empty.
+    """Encode the `.idx` of int32 tokens with one sequence per document.
+
+    Args:
+        lengths: Tokens per document, shape (documents,); may be empty.
     """
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
@@ -40,7 +43,12 @@ def index_bytes(lengths: NDArray[np.int32]) -> bytes:
 
 @dataclass(frozen=True)
 class IndexedDataset:
-    """An index read back: lengths (S,) and pointers (S,) of its sequences, document index (D,), the tokens mapped."""
+    """Indexed dataset with mapped tokens.
+
+    Attributes:
+        lengths, pointers: Tokens and byte offset of each sequence, shape (S,).
+        document_index: First sequence of each document, then S; shape (D,).
+    """
 
     lengths: NDArray[np.int32]
     pointers: NDArray[np.int64]
@@ -48,7 +56,7 @@ class IndexedDataset:
     tokens: NDArray[Any]
 
     def document(self, number: int) -> NDArray[Any]:
-        """Tokens of one document, shape (tokens,)."""
+        """Return the tokens of one document, shape (tokens,)."""
         first, last = self.document_index[number], self.document_index[number + 1]
         if first == last:
             return self.tokens[:0]
@@ -57,26 +65,29 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """The pair `<prefix>.idx`, `<prefix>.bin`. Raises InputError: a file is missing, the index is none, or it doesn't
-    fit the `.bin`.
+    """Read the pair `<prefix>.idx` and `<prefix>.bin`.
+
+    Raises:
+        InputError: A file is missing, or the index is invalid or does not match the `.bin`.
     """
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
         data, token_bytes = index_path.read_bytes(), tokens_path.stat().st_size
     except FileNotFoundError as error:
-        raise InputError("there is no such file", error.filename, "give the prefix of a .bin/.idx pair") from None
+        raise InputError("file not found", error.filename, _FIX) from None
     if len(data) < _HEADER.size or not data.startswith(MAGIC):
-        raise InputError("this is no Megatron index", index_path, "give the prefix of a .bin/.idx pair")
+        raise InputError("not a Megatron index", index_path, _FIX)
     _, version, code, sequences, documents = _HEADER.unpack_from(data)
     if version != VERSION or code not in _DTYPES or len(data) < _HEADER.size + 12 * sequences + 8 * documents:
-        raise InputError(f"version {version}, dtype code {code}, {len(data)} bytes", index_path, "rebuild the pair")
+        what = f"unsupported or truncated index: version {version}, dtype code {code}, {len(data)} bytes"
+        raise InputError(what, index_path, "rebuild the pair")
     start = _HEADER.size
     lengths = np.frombuffer(data, "<i4", sequences, start)
     pointers = np.frombuffer(data, "<i8", sequences, start + 4 * sequences)
     document_index = np.frombuffer(data, "<i8", documents, start + 12 * sequences)
     dtype = _DTYPES[code]
     if not _fit(lengths, pointers, document_index, token_bytes, np.dtype(dtype).itemsize):
-        raise InputError("lengths and pointers don't fit the tokens", index_path, "rebuild the pair")
+        raise InputError("lengths and pointers do not match the tokens", index_path, "rebuild the pair")
     tokens = np.memmap(tokens_path, dtype, "r") if token_bytes else np.empty(0, dtype)
     return IndexedDataset(lengths, pointers, document_index, tokens)
 
@@ -88,7 +99,7 @@ def _fit(
     token_bytes: int,
     itemsize: int,
 ) -> bool:
-    """Whether the sequences fill the `.bin` one after the other, and the documents the sequences."""
+    """Check that sequences fill the `.bin` in order, and documents the sequences."""
     ends = np.cumsum(lengths, dtype=np.int64) * itemsize
     return bool(
         token_bytes == (ends[-1] if len(ends) else 0)

@@ -1,4 +1,4 @@
-"""Parquet files, and the hash of their content: schema, row order and values, free of how they are stored."""
+"""Parquet files with a content hash of schema, row order and values."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +22,11 @@ _NARROW = {pa.string(), pa.binary()}
 
 
 class ContentHash:
-    """sha256 of a table's schema, then of its values, column by column in blocks of 65,536 rows.
+    """sha256 of a table's schema and values.
 
-    Null slots count as zero, dictionaries are decoded, every NaN is one NaN, large and small string or list types are
-    the same. Row groups, compression, encodings and metadata have no part in it.
+    Values are hashed column by column in blocks of 65,536 rows. Null slots count as zero, dictionaries are decoded, all
+    NaNs are equal, and large string or list types equal small ones. Row groups, compression, encodings and metadata do
+    not change the hash.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -38,7 +39,7 @@ class ContentHash:
         self.rows = 0
 
     def update(self, table: pa.Table) -> None:
-        """Rows that follow those given before, in pieces of any size."""
+        """Add the next rows; tables may have any size."""
         self.rows += table.num_rows
         while table.num_rows:
             head = table.slice(0, HASH_BLOCK_ROWS - self._pending_rows)
@@ -49,14 +50,14 @@ class ContentHash:
                 self._hash_block()
 
     def hexdigest(self) -> str:
-        """After the last row."""
+        """Return the hash after the last row."""
         if self._pending_rows:
             self._hash_block()
         return self._hash.hexdigest()
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            if _is_text(column.type):  # as they lie: together they may have more than 2 GiB, and a copy is large
+            if _is_text(column.type):  # chunks stay separate: together they may exceed 2 GiB, and a copy is large
                 _hash_texts(self._hash, [chunk for chunk in column.chunks if len(chunk)])
             else:
                 _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
@@ -64,10 +65,10 @@ class ContentHash:
 
 
 class _Sink:
-    """File for Arrow, which writes what it has buffered and closes its file when it is freed, even after an error.
+    """File for Arrow, which flushes and closes it when freed, even after an error.
 
     Attributes:
-        is_discarding: Whether what is written is dropped, because the file is closed.
+        is_discarding: Whether writes are dropped, because the file is closed.
     """
 
     closed = False
@@ -87,8 +88,9 @@ class _Sink:
 
 
 class ParquetOutput:
-    """Rows into one zstd Parquet file, durable when the block ends without error; further options are those of
-    `pyarrow.parquet.ParquetWriter`.
+    """Writer of one zstd Parquet file, durable after its block ends without error.
+
+    Further options are those of `pyarrow.parquet.ParquetWriter`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
@@ -107,7 +109,7 @@ class ParquetOutput:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Rows of the schema, in order."""
+        """Write the next rows."""
         self._content.update(table)
         self._writer.write_table(table, row_group_size=self._row_group_rows)
 
@@ -124,13 +126,13 @@ class ParquetOutput:
         self._file.__exit__(kind, error, traceback)
 
     def output(self, name: str) -> OutputFile:
-        """The finished file under its name in the building folder."""
+        """Return the finished file under its name in the staging directory."""
         digest = self._content.hexdigest()
         return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
 
 
 def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """The same rows in tables of so many, however they were cut before: so that a file's bytes don't tell."""
+    """Regroup rows into tables of `rows`, so that files do not depend on input tables."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
@@ -141,7 +143,7 @@ def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HAS
 
 
 def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    """Tables of one schema, one after the other, as one file."""
+    """Write tables of one schema into one file."""
     with ParquetOutput(path, schema) as output:
         for table in tables:
             output.write(table)
@@ -149,12 +151,12 @@ def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Sc
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file of ours; each page that is read is held against its checksum."""
+    """Open a file whose pages have checksums, which are verified on reading."""
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
+    """Read columns of a file, all by default; `read_table` would import pandas."""
     with open_parquet(path) as file:
         return file.read(columns)
 
@@ -182,7 +184,7 @@ def _validity(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
-    """Feeds what `_hash_array` does, of an array in chunks, none of them empty."""
+    """Hash a text column in chunks, none of them empty, like `_hash_array`."""
     digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_filled(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
@@ -192,7 +194,7 @@ def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
 
 
 def _hash_array(digest: Any, array: pa.Array) -> None:
-    """Feeds validity, then values with null slots zeroed; nested types feed their children."""
+    """Hash validity, then values with nulls zeroed; nested types hash their children."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if _is_text(array.type):
@@ -201,7 +203,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     digest.update(np.packbits(_validity(array)).tobytes())
     kind = array.type
     if pa.types.is_null(kind):
-        digest.update(len(array).to_bytes(8, "little"))  # validity has a bit a row, so it alone doesn't tell 2 from 3
+        digest.update(len(array).to_bytes(8, "little"))  # validity is padded to bytes, so 2 and 3 rows look alike
         return
     if pa.types.is_struct(kind):
         for child in array.flatten():
@@ -214,8 +216,9 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
 
 
 def _filled(array: pa.Array) -> pa.Array:
-    """Nulls as 0, false or "". The value is made of bytes: making it of Python's has pyarrow import pandas, half a
-    second.
+    """Replace nulls by 0, false or "".
+
+    The value is built from bytes, because building it from a Python value imports pandas, half a second.
     """
     if not array.null_count:
         return array
@@ -224,7 +227,7 @@ def _filled(array: pa.Array) -> pa.Array:
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Offsets (rows + 1,) of a string or binary array without nulls, and the characters between the first and last."""
+    """Return offsets (rows + 1,) and bytes of a string or binary array without nulls."""
     large = widened(array) if array.type in _NARROW else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
@@ -249,8 +252,10 @@ def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def content_sha256(path: Path) -> str:
-    """Content hash of a compressed or a Parquet file, read in blocks: memory stays that of one. Raises InputError,
-    ArrowException, OSError: it can't be read as what it should be.
+    """Compute the content hash of a `.jsonl.zst` or Parquet file in blocks.
+
+    Raises:
+        InputError, ArrowException, OSError: The file is unreadable in its format.
     """
     if path.suffix == ".parquet":
         with open_parquet(path) as file:

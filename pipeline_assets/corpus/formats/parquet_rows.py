@@ -1,4 +1,4 @@
-"""Rows of Parquet files found by number or by value, read from their row groups alone."""
+"""Lookup of Parquet rows by number or value, reading only some row groups."""
 
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,8 +13,10 @@ from pipeline_assets.spine.errors import InputError
 
 
 def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """A row of a Parquet file, or some of its columns, read from its row group alone. Raises InputError where it has
-    fewer.
+    """Read a row of a Parquet file, or some of its columns, from its row group.
+
+    Raises:
+        InputError: The file has fewer rows.
     """
     first_row = 0
     with open_parquet(path) as file:
@@ -22,27 +24,28 @@ def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> d
             rows = file.metadata.row_group(group).num_rows
             if row < first_row + rows:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
-                [found] = table.slice(row - first_row, 1).to_pylist()
-                return dict(found)
+                [record] = table.slice(row - first_row, 1).to_pylist()
+                return dict(record)
             first_row += rows
-    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+    what = f"row {row:,} not found, because the file has {first_row:,} rows"
+    raise InputError(what, path, "run `corpusmill verify` on its folder")
 
 
 def rows_with(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Rows that have one of some texts in a column, in order; a row group is in memory at a time."""
+    """Yield the rows whose column has one of some texts, one row group at a time."""
     import pyarrow.compute as pc
 
-    wanted = strings(sorted(texts))
+    value_set = strings(sorted(texts))
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
-            is_wanted = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=wanted)
-            if pc.any(is_wanted).as_py():
-                found: pa.Table = file.read_row_group(group).filter(is_wanted)
-                yield from found.to_pylist()
+            is_match = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=value_set)
+            if pc.any(is_match).as_py():
+                matches: pa.Table = file.read_row_group(group).filter(is_match)
+                yield from matches.to_pylist()
 
 
 def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
-    """The first row of a Parquet file that has these values, by column; no other column is read."""
+    """Find the first row with these values by column; other columns are not read."""
     import pyarrow.compute as pc
 
     first_row = 0

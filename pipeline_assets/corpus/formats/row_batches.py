@@ -30,7 +30,7 @@ class RowReader:
     path: Path
 
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-        """Read a batch of rows, small enough for a pipe.
+        """Read a batch of rows in compact form.
 
         Returns:
             Tokens (batch, seq_len); for each run of tokens of one document the document's number in its row, -1 for

@@ -10,11 +10,11 @@ from typing import Any
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.corpus.markdown import cell, code, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add
 from pipeline_assets.corpus.nemotron.splits import detect_format
-from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine import durable

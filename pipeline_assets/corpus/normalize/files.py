@@ -13,7 +13,8 @@ from typing import assert_never
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, Licensed, licence_of_text, licence_table
+from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_of_text
+from pipeline_assets.corpus.licences import UNKNOWN, Licensed, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     Converted,

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
+from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
+from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files

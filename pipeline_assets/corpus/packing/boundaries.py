@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
+from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.packing.plan_format import PlanFiles, mapped
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile, StagingDir
@@ -17,11 +18,11 @@ def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """Write `boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
     row_starts = mapped(plan.row_starts, np.int64)
     with DurableFile(staging.path(memmap.BOUNDARIES)) as boundaries:
-        memmap.write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
+        write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
         for chunk in _boundaries(plan):
             boundaries.write(chunk.data)
     with DurableFile(staging.path(memmap.BOUNDARY_OFFSETS)) as offsets:
-        memmap.write_npy_header(offsets, "<i8", row_starts.shape)
+        write_npy_header(offsets, "<i8", row_starts.shape)
         offsets.write(row_starts.data)
     return [
         OutputFile.plain(memmap.BOUNDARIES, int(row_starts[-1]), boundaries),

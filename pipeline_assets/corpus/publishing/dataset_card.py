@@ -16,8 +16,8 @@ import yaml
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
+from pipeline_assets.corpus.markdown import code, markdown_table, plain
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
-from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.publishing.hub_metadata import (
     DEFAULT,
     arrow_features,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, stated_tag
+from pipeline_assets.corpus.markdown import code
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
-from pipeline_assets.corpus.pages import code
 from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
     CardSplit,

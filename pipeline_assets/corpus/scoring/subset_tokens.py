@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, to_array
-from pipeline_assets.corpus.formats.memmap import write_npy_header
+from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.pages import code, markdown_table
+from pipeline_assets.corpus.markdown import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT

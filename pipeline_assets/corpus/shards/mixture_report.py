@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
-from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.markdown import code, markdown_table, plain
 from pipeline_assets.corpus.shards.source_notes import ANSWERS
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import UNPINNED

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
+from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.drawn_documents import license_tokens
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encoded_corpus

@@ -14,8 +14,8 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.markdown import code, markdown_table, plain
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
-from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.build_result import BuildResult

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, NpyHeader, read_npy_header, sealed_in
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, sealed_in
+from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
 from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder, replaced_error

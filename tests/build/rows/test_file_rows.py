@@ -68,6 +68,6 @@ def test_a_row_is_read_alone(stored: tuple[RowSchema, Path]) -> None:
     record = schema.record_at(path, 4)
 
     assert schema.read_columns(record, schema.id, schema.text, schema.row) == ("n4", "éééé", 4)
-    assert "it has 5 rows, none is row 5; run `corpusmill verify`" in refusal(
+    assert "row 5 not found, because the file has 5 rows; run `corpusmill verify`" in refusal(
         lambda: schema.record_at(path, 5), InputError
     )

@@ -92,4 +92,4 @@ def test_a_shard_cut_off_on_disk_is_an_error_that_names_it(tmp_path: Path) -> No
     with pytest.raises(InputError) as error:
         read(shard)
 
-    assert str(error.value) == f"{shard.file}: the zstd stream is cut off; restore the file or rebuild the artifact"
+    assert str(error.value) == f"{shard.file}: the zstd stream is truncated; restore the file or rebuild the artifact"

@@ -82,14 +82,14 @@ def test_a_stream_cut_off_at_any_byte_is_refused(name: str) -> None:
         if length != end_of_first:
             assert (
                 refusal(functools.partial(read, whole[:length]))
-                == f"here: the {name} stream is cut off; fetch it again"
+                == f"here: the {name} stream is truncated; fetch it again"
             )
 
 
 @codecs
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"{}\n" * 20], ids=["zeros", "text"])
 def test_what_follows_the_last_frame_is_damage_and_not_ignored(name: str, tail: bytes) -> None:
-    with pytest.raises(InputError, match=f"the {name} stream is (damaged|cut off)"):
+    with pytest.raises(InputError, match=f"the {name} stream is (damaged|truncated)"):
         read(COMPRESS[name](TEXT) + tail)
 
 

@@ -105,7 +105,7 @@ def test_a_large_file_that_is_cut_off_is_refused(path: Path, left: int) -> None:
     write(path, incompressible_lines(rows=1500, length=700))
     os.truncate(path, left)
 
-    with pytest.raises(InputError, match="the zstd stream is cut off"):
+    with pytest.raises(InputError, match="the zstd stream is truncated"):
         read(path)
 
 

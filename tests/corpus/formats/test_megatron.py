@@ -179,8 +179,9 @@ def test_megatron_opens_our_empty_pair_where_it_maps_no_memory(
 
 GOOD = index_bytes(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
 TOKENS = bytes(12)
-NO_INDEX = "this is no Megatron index; give the prefix of a .bin/.idx pair"
-UNFIT = "lengths and pointers don't fit the tokens; rebuild the pair"
+NO_INDEX = "not a Megatron index; choose the prefix of a .bin/.idx pair"
+BAD_HEADER = "unsupported or truncated index"
+UNFIT = "lengths and pointers do not match the tokens; rebuild the pair"
 
 
 @pytest.fixture
@@ -197,11 +198,23 @@ def prefix(tmp_path: Path) -> Path:
         pytest.param(b"", NO_INDEX, id="empty"),
         pytest.param(b"MMIDIDX", NO_INDEX, id="cut in its name"),
         pytest.param(b"PAR1" + GOOD[4:], NO_INDEX, id="another format"),
-        pytest.param(GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:], "version 2, dtype code 4, 82 bytes;", id="version"),
-        pytest.param(GOOD[:17] + b"\x09" + GOOD[18:], "version 1, dtype code 9, 82 bytes;", id="dtype"),
-        pytest.param(GOOD[:-1], "version 1, dtype code 4, 81 bytes; rebuild the pair", id="cut"),
-        pytest.param(GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:], "version 1, dtype code 4, 82", id="sequences"),
-        pytest.param(GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:], "version 1, dtype code 4, 82", id="documents"),
+        pytest.param(
+            GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:],
+            f"{BAD_HEADER}: version 2, dtype code 4, 82 bytes;",
+            id="version",
+        ),
+        pytest.param(GOOD[:17] + b"\x09" + GOOD[18:], f"{BAD_HEADER}: version 1, dtype code 9, 82 bytes;", id="dtype"),
+        pytest.param(GOOD[:-1], f"{BAD_HEADER}: version 1, dtype code 4, 81 bytes; rebuild the pair", id="cut"),
+        pytest.param(
+            GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:],
+            f"{BAD_HEADER}: version 1, dtype code 4, 82",
+            id="sequences",
+        ),
+        pytest.param(
+            GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:],
+            f"{BAD_HEADER}: version 1, dtype code 4, 82",
+            id="documents",
+        ),
         pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], UNFIT, id="a length too long"),
         pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], UNFIT, id="a negative length"),
         pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], UNFIT, id="a pointer before the start"),
@@ -233,7 +246,7 @@ def test_a_missing_half_of_the_pair_is_named(prefix: Path, missing: str) -> None
 
     line = refusal(lambda: read_indexed_dataset(prefix))
 
-    assert line == f"{prefix.parent}/{missing}: there is no such file; give the prefix of a .bin/.idx pair"
+    assert line == f"{prefix.parent}/{missing}: file not found; choose the prefix of a .bin/.idx pair"
 
 
 @pytest.mark.skipif(sys.byteorder == "big", reason="tokens are mapped in the machine's order")

@@ -141,7 +141,7 @@ def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Pa
     assert [packed[row].tolist() for row in range(4)] == ROWS
     assert [packed.segments(row) for row in range(4)] == SEGMENTS
     assert packed.boundaries(3).tolist() == [[0, 2]]
-    with pytest.raises(RetryableError, match="it was replaced since the set was opened; open the set again"):
+    with pytest.raises(RetryableError, match="the folder was replaced since the set was opened; open the set again"):
         pickle.loads(pickle.dumps(packed))
 
 
@@ -166,7 +166,7 @@ def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
     packed = open_packed(folder)
 
     assert packed.segments(0) == SEGMENTS[0]
-    with pytest.raises(InputError, match="the zstd stream is cut off"):
+    with pytest.raises(InputError, match="the zstd stream is truncated"):
         packed.segments(3)
 
 
@@ -174,17 +174,17 @@ def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
 def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
 
-    with pytest.raises(InputError, match=f"{name}: there is no such file; (give the folder of a packed|restore)"):
+    with pytest.raises(InputError, match=f"{name}: file not found; (choose the folder of a packed|restore)"):
         open_packed(folder).segments(0)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        (INPUT_IDS, bytes(60), "it has 60 bytes, 4 rows of 4 int32 take 64"),
-        (BOUNDARIES, b"no array", "this is no array ("),
+        (INPUT_IDS, bytes(60), "4 rows of 4 int32 take 64 bytes, got 60"),
+        (BOUNDARIES, b"no array", "not an array ("),
         *(
-            (META, content, "this doesn't describe a packed set (")
+            (META, content, "not the description of a packed set (")
             for content in (b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}')
         ),
     ],

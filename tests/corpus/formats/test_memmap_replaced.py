@@ -101,7 +101,7 @@ def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_repl
     monkeypatch.setattr(durable, "failpoint", None)
     answers.add(opened(folder))
 
-    assert answers == {"a", f"{folder}: there is no such folder; give the folder of a packed set", "b"}
+    assert answers == {"a", f"{folder}: folder not found; choose the folder of a packed set", "b"}
 
 
 def test_a_worker_that_finds_another_set_says_that_it_was_replaced(tmp_path: Path) -> None:
@@ -114,5 +114,5 @@ def test_a_worker_that_finds_another_set_says_that_it_was_replaced(tmp_path: Pat
     assert result.stdout == "0 1 a\n", result.stderr
     folder = tmp_path / "stage_a" / "packed" / "letters"
     assert result.stderr.splitlines()[-1].endswith(
-        f"{folder}: it was replaced since the set was opened; open the set again"
+        f"{folder}: the folder was replaced since the set was opened; open the set again"
     )

@@ -123,7 +123,7 @@ def test_parquet_gives_its_columns_as_python_values_by_row_number(tmp_path: Path
     [
         ("a.parquet", b'{"a": 1}\n' * 9, "the Parquet footer cannot be read"),
         ("a.jsonl", b"PAR1 and more", "the file is Parquet"),
-        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n', mtime=0)[:-4], "is cut off"),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n', mtime=0)[:-4], "is truncated"),
     ],
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path, name: str, data: bytes, line: str) -> None:

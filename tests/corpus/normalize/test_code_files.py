@@ -12,7 +12,8 @@ from refusals import refusal
 from stage_a_build import build, notes_recipe
 
 from pipeline_assets.build.rows.documents import SourceRows
-from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
+from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_texts_fingerprint
+from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.files import licences_by_folder
 from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
 from pipeline_assets.corpus.readers.local import LocalRecipe

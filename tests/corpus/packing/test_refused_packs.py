@@ -154,5 +154,5 @@ def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
     [shard] = write_shards(folder / "c", documents_of("a", [5] * 3), 5)
     shard.file.write_bytes(shard.file.read_bytes()[:-6])
 
-    with pytest.raises(InputError, match="the zstd stream is cut off"):
+    with pytest.raises(InputError, match="the zstd stream is truncated"):
         pack(folder, [shard], recipe(tokenizer, weights={"a": "1"}), tokenizer)

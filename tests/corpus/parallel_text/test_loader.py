@@ -112,7 +112,7 @@ def test_pairs_that_drop_last_leaves_out_are_logged_by_rank_0(
 
     dealt = [uid for rank in range(2) for uid in uids(PairLoader(train, order, rank), train)]
 
-    assert caplog.messages == [f"epoch 0: drop_last leaves out {len(train) - len(dealt)} of {len(train)} pairs"]
+    assert caplog.messages == [f"epoch 0: drop_last skips {len(train) - len(dealt)} of {len(train)} pairs"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -162,16 +162,16 @@ def test_a_full_batch_is_the_split(train: PairDataset) -> None:
 def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None:
     longest = int(train.lengths.max()) - 1
     assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
-        f"{cache}: its longest pair has {longest} tokens, and seq_len is 16; "
+        f"{cache}: the longest pair has {longest} tokens, more than seq_len 16; "
         "run `corpusmill parallel encode` --seq-len 16, which cuts pairs"
     )
-    with pytest.raises(ValueError, match="rank is 2, of 2 ranks"):
+    with pytest.raises(ValueError, match=r"rank must be in 0\.\.1, got 2"):
         PairLoader(train, Order(ranks=2), rank=2)
-    with pytest.raises(ValueError, match="the side is src, which has no source to ignore"):
+    with pytest.raises(ValueError, match="ignore_source requires a dataset of side pair, got src"):
         PairLoader(PairDataset(cache, side="src"), Order(), ignore_source=True)
     saved = PairLoader(train, Order(seed=1)).state_dict()
     for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
-        with pytest.raises(ValueError, match="give it what it was saved with"):
+        with pytest.raises(ValueError, match="load a state that this loader saved"):
             other.load_state_dict(saved)
 
 
@@ -263,9 +263,9 @@ def test_what_a_loader_cannot_do_is_told_in_words(cache: Path) -> None:
     wrong: dict[str, Callable[[], object]] = {
         "split must be one of train, val, test, got 'validation'": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
         "side must be one of src, tgt, pair, got 'foo'": lambda: PairDataset(cache, side="foo"),  # type: ignore[arg-type]
-        "mask is 'foo': give causal or padding": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
-        "the state is of None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
-        "there is no step 9999 of epoch 0": lambda: load_step(dataset, 9999),
+        "mask must be causal or padding, got 'foo'": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
+        "the state belongs to None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
+        "epoch 0 has no step 9999": lambda: load_step(dataset, 9999),
     }
     for told, attempt in wrong.items():
         with pytest.raises(ValueError, match=re.escape(told)):

@@ -101,4 +101,4 @@ def test_a_cut_stream_names_the_file(source: Source) -> None:
     file = source(gzip.compress(b"one\n" * 1000)[:-9])
 
     told = refusal(lambda: list(lines(ByteRange(file))))
-    assert told == f"{file.path}: the gzip stream is cut off; fetch or write the file again"
+    assert told == f"{file.path}: the gzip stream is truncated; fetch or write the file again"

@@ -226,7 +226,7 @@ def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader:
     state = loader(reader, 4).state_dict()
     loader(MixtureReader(dict(reversed(folders.items())), WEIGHTS, seed=1), 4).load_state_dict(state)
     for other in ({"seed": 2}, {"rows": 30}, {"weights": None}):
-        with pytest.raises(ValueError, match="give it what it was saved with"):
+        with pytest.raises(ValueError, match="load a state that this loader saved"):
             loader(MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4).load_state_dict(
                 state
             )

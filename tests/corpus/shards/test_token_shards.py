@@ -114,7 +114,7 @@ def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
             lambda path: np.save(path, np.zeros((5, 16), "<u2", "F")),
             "expected uint16 of shape (5, 16) in C order, got uint16 of shape (5, 16) in F order with 288 bytes",
         ),
-        (lambda path: path.write_bytes(b"x" * 288), "this is no array"),
+        (lambda path: path.write_bytes(b"x" * 288), "not an array"),
     ],
     ids=["cut", "missing", "another type", "another shape", "another order", "no array"],
 )

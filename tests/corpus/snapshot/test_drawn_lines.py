@@ -267,8 +267,8 @@ def test_a_column_that_the_first_rows_have_not_is_an_error(
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("a.json.gz", PACKED["json.gz"](lines(pages(0, 99)))[:-20], "the gzip stream is cut off"),
-        ("a.jsonl.zst", PACKED["jsonl.zst"](lines(pages(0, 99)))[:-20], "the zstd stream is cut off"),
+        ("a.json.gz", PACKED["json.gz"](lines(pages(0, 99)))[:-20], "the gzip stream is truncated"),
+        ("a.jsonl.zst", PACKED["jsonl.zst"](lines(pages(0, 99)))[:-20], "the zstd stream is truncated"),
         ("a.json.gz", PACKED["json.gz"](b"{}")[:10] + b"\xff" * 40, "the gzip stream is damaged ("),
         ("a.jsonl", json.dumps(pages(0, 3)).encode(), "the file is a JSON array, not JSON lines"),
         ("a.jsonl", "{}\n".encode("utf-16"), "the file is UTF-16"),

@@ -188,8 +188,8 @@ def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda recipe: recipe["shards"].update(sources={"web": "0.5", "pages": "0.4"}), "sum to 0.9"),
-        (lambda recipe: recipe["tokenizer"].update(sources={"wbe": "1"}), "wbe has a weight, and is no source"),
+        (lambda recipe: recipe["shards"].update(sources={"web": "0.5", "pages": "0.4"}), "sum to 1, got 0.9"),
+        (lambda recipe: recipe["tokenizer"].update(sources={"wbe": "1"}), "wbe has a weight but is not a source"),
         (lambda recipe: recipe["sources"][0].update(license_tag="unknown"), "no licence is set for web"),
         (lambda recipe: recipe.pop("tokenizer"), "`shards` requires `tokenizer`"),
         (lambda recipe: recipe.pop("shards"), "`segments` requires `shards`"),
@@ -252,7 +252,7 @@ def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_pat
 @pytest.mark.parametrize(
     ("rows", "licence", "cut", "said"),
     [
-        (5000, "mit", -500, ["file-0.json.gz", "the gzip stream is cut off"]),
+        (5000, "mit", -500, ["file-0.json.gz", "the gzip stream is truncated"]),
         (9, "homemade", None, ["0 of 9 documents have a known licence"]),
     ],
     ids=["a file that ends in the middle", "no licence that is known"],

@@ -63,14 +63,14 @@ def twice(name: str) -> Change:
         ),
         (
             of("notes", license_tag="cc-by-sa-40"),
-            "`sources.4.license_tag` is 'cc-by-sa-40': there is no licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
-            "A new one is added to manifests/licences.json",
+            "`sources.4.license_tag` is 'cc-by-sa-40': unknown licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
+            "Add new licences to manifests/licences.json",
             "correct the value",
         ),
         (
             lambda content: content.update(refuse_licences=["propriety"]),
-            "`refuse_licences` is ['propriety']: there is no licence 'propriety': did you mean proprietary? "
-            "A new one is added to manifests/licences.json",
+            "`refuse_licences` is ['propriety']: unknown licence 'propriety': did you mean proprietary? "
+            "Add new licences to manifests/licences.json",
             "correct the value",
         ),
         (
@@ -197,13 +197,13 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_
         (f"path: {gone['path']}", f"folder {gone['path']} not found"),
         (
             "license_tag: nobody-knows",
-            "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
+            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
         ),
         ("text_units: file", "unknown key `sources.1.text_units`"),
         ("source: notes", "two sources have the name notes"),
         ("seq_len: '8'", "`pack.seq_len` must be an integer, got '8'"),
         ("weights:", "source papers has no weight"),
-        ("pepers: '0.5'", "pepers has a weight, and is no source"),
+        ("pepers: '0.5'", "pepers has a weight but is not a source"),
     ]
 
 
@@ -226,10 +226,10 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
         ),
         (
             "license_tag: nobody-knows",
-            "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
+            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
         ),
         ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
-        ("weights:", "the weights sum to 1.75, not to 1"),
+        ("weights:", "weights must sum to 1, got 1.75"),
         ("notes: 0.5", "`pack.weights.notes` must be text, got 0.5"),
         ("table: 1", "`pack.weights.table` must be text, got 1"),
         ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),

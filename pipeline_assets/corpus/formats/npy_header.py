@@ -1,0 +1,46 @@
+"""Headers of .npy files, format 1.0."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.lib import format as npy
+
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError
+
+
+def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
+    """Write the header of an .npy file, format 1.0; `kind` is a dtype such as "<i4"."""
+    npy.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """Header of an .npy file; the values begin at `offset`."""
+
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Expected size of the whole file."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
+    """Read the header of an .npy file of format 1.0.
+
+    Raises:
+        InputError: The file does not begin with such a header.
+    """
+    try:
+        npy.read_magic(file)
+        shape, is_fortran, dtype = npy.read_array_header_1_0(file)
+    except ValueError as error:
+        raise InputError(f"not an array ({error})", where, "restore the file or rebuild the set") from None
+    return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())

@@ -1,0 +1,46 @@
+"""Markdown with external texts, which are escaped."""
+
+import re
+from collections.abc import Sequence
+
+from pipeline_assets.spine.visible import VISIBLE
+
+_MARKS = re.compile(r"[\\`*\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_])")  # `_` within a word is not a mark
+_ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
+_PIPE = re.compile(r"(\\*)\|")
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
+    """Format a table as lines; the cells are Markdown, or integers to be grouped.
+
+    Without rows, the result is the line "(none)".
+    """
+    if not rows:
+        return ["(none)"]
+    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
+
+
+def code(text: str) -> str:
+    """Format text as code that is also safe in a table cell."""
+    return f"`{cell(text)}`"
+
+
+def cell(text: str) -> str:
+    """Escape text that would end its table cell."""
+    return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def plain(text: str) -> str:
+    """Escape text on one line, so that no part is a mark, an image or a link.
+
+    Text with a possible address becomes code, because readers of GitHub's Markdown, such as the UI, turn addresses into
+    links after unescaping, except in code.
+    """
+    line = " ".join(text.split()).translate(VISIBLE)
+    if not _ADDRESS.search(line):
+        return _MARKS.sub(r"\\\g<0>", line)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if "`" in (line[0], line[-1]) else ""
+    # A pipe ends a cell even in code, unless it is escaped; backslashes before it must be escaped as well.
+    return fence + pad + _PIPE.sub(r"\1\1\\|", line) + pad + fence

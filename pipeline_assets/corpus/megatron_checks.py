@@ -1,0 +1,145 @@
+"""Checks of Megatron splits and datasets, which read the files."""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
+from pipeline_assets.corpus.sampling import SPLITS, Split
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+
+_SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
+_ID_BLOCK = 1 << 22
+_ONE_PER_CENT = 100
+
+
+def index_reads_back(split: Artifact) -> Verdict:
+    """Check that tokens.idx matches tokens.bin and the lengths in documents.parquet."""
+    dataset = _dataset(split)
+    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
+    holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
+    summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
+    return Verdict(holds, summary if holds else f"index and documents.parquet disagree: {summary}")
+
+
+def ids_in_range(split: Artifact) -> Verdict:
+    """Check that all ids are in the vocabulary and documents end with end of text.
+
+    No other id may be a special token.
+    """
+    dataset = _dataset(split)
+    ends = (dataset.pointers // 4 + dataset.lengths - 1).astype(np.int64)
+    closed = int((dataset.tokens[ends] == END_OF_TEXT).sum()) if len(ends) else 0
+    special = invalid = 0
+    for start in range(0, len(dataset.tokens), _ID_BLOCK):
+        block = dataset.tokens[start : start + _ID_BLOCK]
+        invalid += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
+        special += int((block == END_OF_TEXT).sum())
+    holds = invalid == 0 and closed == special == len(ends)
+    summary = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {invalid:,} ids outside the vocabulary"
+    return Verdict(holds, summary, {"ids_outside": invalid})
+
+
+def token_budget_met(split: Artifact) -> Verdict:
+    """Check that at most 1 % of the split's token budget is missing.
+
+    A document that exceeds the budget ends a split. If more than 1 % is missing but no more than the longest document
+    of the split, the budget is small for its documents, which is a warning. It is a failure if the corpus ends before
+    the budget, or if one document is longer than all others.
+    """
+    decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
+    budget = decisions["token_budget"]
+    missing = budget - tokens
+    summary, numbers = f"{tokens:,} of {budget:,} tokens", {"tokens": tokens, "token_budget": budget}
+    if missing * _ONE_PER_CENT <= budget:
+        return Verdict(True, summary, numbers)
+    summary += f", {missing / budget:.1%} missing: "
+    if not decisions["budget_met"]:
+        summary += "the corpus ends before the budget; increase `snapshot.amount`"
+        return Verdict(False, summary, numbers)
+    last = split.manifest.provenance.get("ended_by")
+    summary += "the next document exceeds the budget"
+    if last is not None:
+        summary += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
+    summary += "; drop such documents by a rule, or change `token_budget`"
+    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
+    return Verdict(False, summary, numbers, is_minor=missing <= lengths.max(initial=0))
+
+
+def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
+    """Check that the fraction of valid documents is close to the recipe's.
+
+    The limit is a binomial interval of 4.5 standard deviations around the recipe's fraction.
+    """
+    ledger = _split(dataset, "valid").manifest.identity.ledger
+    fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
+    documents = ledger.rows_in - ledger.total_rejected
+    valid = documents - ledger.dropped.get("other_split", 0)
+    margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
+    low, high = documents * fraction - margin, documents * fraction + margin
+    summary = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"
+    return Verdict(low <= valid <= high, summary, {"valid_documents": valid, "documents": documents})
+
+
+def no_document_in_both_splits(dataset: Artifact) -> Verdict:
+    """Check that no doc_id is in both splits."""
+    both, valid = _valid_in_train(dataset, _doc_ids)
+    return Verdict(
+        both == 0, f"{both:,} of {valid:,} valid documents have an id of a train document", {"in_both": both}
+    )
+
+
+def no_valid_text_in_train(dataset: Artifact) -> Verdict:
+    """Check that no valid document has exactly the text of a train document.
+
+    Some may, because the source dataset repeats pages across dumps.
+    """
+    repeated, valid = _valid_in_train(dataset, _token_runs)
+    summary = f"{repeated:,} of {valid:,} valid documents have the text of a train document"
+    return Verdict(repeated == 0, summary, {"valid_texts_in_train": repeated})
+
+
+def _split(dataset: Artifact, split: Split) -> Artifact:
+    digests = {entry.get("member"): entry["digest"] for entry in dataset.manifest.identity.inputs}
+    return open_artifact(dataset.folder / split, digests[split])
+
+
+def _dataset(split: Artifact) -> IndexedDataset:
+    return read_indexed_dataset(split.folder / Path(TOKENS).stem)
+
+
+def _doc_ids(split: Artifact) -> list[bytes]:
+    return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id").to_pylist()]
+
+
+def _token_runs(split: Artifact) -> list[memoryview]:
+    """Return each document's ids as mapped bytes; equal ids decode to equal texts."""
+    dataset = _dataset(split)
+    data: Any = dataset.tokens.view(np.uint8)
+    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4
+    return [
+        memoryview(data)[int(end) - int(length) * 4 : int(end)]
+        for end, length in zip(ends, dataset.lengths, strict=True)
+    ]
+
+
+def _valid_in_train(
+    dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
+) -> tuple[int, int]:
+    """Count the values of valid that are also in train, and all values of valid."""
+    train, valid = (_hashes(read_values(_split(dataset, split))) for split in SPLITS)
+    return int(np.isin(valid, train).sum()), len(valid)
+
+
+def _hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
+    """Return 128 bits of each value's sha256, shape (values,)."""
+    return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")
