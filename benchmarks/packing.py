@@ -133,7 +133,7 @@ def pack(options: argparse.Namespace) -> None:
             for name, (script, flow) in scripts.items()
         }
         rounds = []
-        for number in range(options.runs):  # the flow after the bare one pays for its leftover dirty pages
+        for number in range(options.runs):  # the flow that follows the bare one is slowed down by it
             order = [*scripts][number % len(scripts) :] + [*scripts][: number % len(scripts)]
             results = {
                 name: measure(scripts[name][0], [scripts[name][1], str(folder), workers, *more[name]], 1)
@@ -142,7 +142,7 @@ def pack(options: argparse.Namespace) -> None:
             rounds.append({name: results[name] for name in scripts})
         proven, peaks = prove(folder), {}
         for strategy in STRATEGIES:
-            quarter_rows = str(tokens // SEQ_LEN // 5)  # fewer than a quarter: its documents may be shorter
+            quarter_rows = str(tokens // SEQ_LEN // 5)  # a fifth: any quarter of the text fills these rows
             peaks[strategy] = measure(packing, [strategy, str(quarter), workers, quarter_rows], 1).peak_mb
     print(f"{machine_line()}; {options.workers} workers, {options.runs} rounds; {tokens:,} tokens")
     print(f"{proven:,} segments proven by tiktoken; peak MiB of a quarter of the text: {peaks}\n")

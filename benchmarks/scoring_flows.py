@@ -113,8 +113,8 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     shutil.rmtree(out, ignore_errors=True)
     with open_staging_dir(out, {}) as building:
         files, settings = {"pool": pool}, RunSettings(workers)
-        with run_locally(Scorer("made", recipe, model), settings) as run_stage:
-            score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)
+        run_stage = run_locally(Scorer("made", recipe, model), settings)
+        score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)
         scores: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()
     return scores

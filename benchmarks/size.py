@@ -45,9 +45,7 @@ def lines_called_by_run() -> dict[Path, set[int]]:
     called: dict[CodeType, None] = {}
 
     def record_call(frame: FrameType, event: str, argument: object) -> None:
-        if (
-            event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        ):  # bodies of classes and modules are no functions
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class or a module
             called[frame.f_code] = None
 
     with tempfile.TemporaryDirectory() as folder:

@@ -98,7 +98,7 @@ def prepare(root: Path, shards: Path, languages: bool = True) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
-    parser.add_argument("--mb", type=int, default=60, help="megabytes of text where no shards are options")
+    parser.add_argument("--mb", type=int, default=60, help="megabytes of text without --shards")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     script = Path(__file__).with_name("stage2_flows.py")
