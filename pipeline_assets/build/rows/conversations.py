@@ -89,7 +89,8 @@ class KeptConversations(ConversationRows):
     """Normalised rows of a split that deduplication keeps, in their order."""
 
     labels = _labels("deduplicated", "deduplicated")
-    reads_sources, input_kinds = False, ConversationRows
+    reads_sources = False
+    upstream_rows = ConversationRows
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
 
@@ -97,7 +98,8 @@ class LayoutRows(ConversationRows):
     """Rows of all splits of a dataset, in links to the files of the normalised splits."""
 
     labels = _labels("laid out", "laid_out")
-    reads_sources, input_kinds = False, ConversationRows
+    reads_sources = False
+    upstream_rows = ConversationRows
 
 
 class _FolderRows(ConversationRows):
