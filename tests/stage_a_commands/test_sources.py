@@ -40,7 +40,7 @@ def test_a_filter_file_and_an_id_that_are_nowhere(
     assert (unknown.returncode, unknown.stderr) == (1, "document 'nobody' not found in the sources of out\n")
     assert wrong("filter", "--filters", "non.yaml", "--out-dir", "out") == (
         2,
-        "non.yaml: there is no such filter file; there are web",
+        "non.yaml: filter file not found; the folder has web",
     )
 
 
