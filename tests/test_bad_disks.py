@@ -136,7 +136,7 @@ def test_a_full_disk_then_space_again(
     line = only_line(full)
     assert line.startswith(f"{small_disk}/")
     assert "no space is left on the disk; free some space, then run the same command to continue" in line
-    assert line.endswith(f"; the root is {small_disk}")
+    assert line.endswith(f"; the data root is {small_disk}")
     assert again.returncode == 0, again.stderr
     undisturbed = corpusmill("run", path, "--data", demo_root, "--json")
     assert [row["digest"] for row in json.loads(again.stdout)] == [

@@ -60,7 +60,7 @@ def test_warnings_come_last_again_when_all_is_current_and_in_the_status(
 
     *columns, shares, draws = warnings_of(first)
     assert shares.startswith(f"check {NAME}: shares_reached: WARNING: books: requested 30.00%, reached ")
-    assert draws.startswith(f"check {NAME}: draws_are_deduplicated: WARNING: not deduplicated: ")
+    assert draws.startswith(f"check {NAME}: draws_are_deduplicated: WARNING: the packed corpus is not deduplicated; ")
     assert again.stderr.splitlines() == strict.stderr.splitlines() == [*columns, shares, draws]
     assert [result.returncode for result in (first, again, strict, told)] == [0, 0, 1, 0]
     assert f"\n    shares_reached warns: {shares.split('WARNING: ')[1]}\n" in told.stdout
@@ -97,7 +97,7 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert only_line(found).startswith(line) and only_line(again) == only_line(found)
     assert only_line(found).endswith("; downstream artifacts are not built until that check passes")
     assert f"  failed   {FILTERED} " in told.stdout
-    assert f"; to ask again: corpusmill run {NAME} --data {root}\n" in told.stdout
+    assert f"; to run it again: corpusmill run {NAME} --data {root}\n" in told.stdout
     assert (folder / "manifest.json").read_bytes() == manifest
     recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
     assert all(target.is_up_to_date(root) for target in recipe.targets())

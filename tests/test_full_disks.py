@@ -42,7 +42,7 @@ def test_stage_2_on_disks_that_grow_ends_with_the_same_digests(corpusmill: Corpu
             line = only_line(result)
             assert line.startswith(f"{disk}/")
             assert "no space is left on the disk" in line
-            assert line.endswith(f"; the root is {disk}")
+            assert line.endswith(f"; the data root is {disk}")
 
         assert result.returncode == 0, result.stderr
         assert failures >= 2
