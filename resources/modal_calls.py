@@ -266,7 +266,7 @@ def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
 
 
 def _explain_error(error: Exception, where: str) -> InputError:
-    """Convert an exception of Modal to an error with a fix; return an InputError unchanged."""
+    """Convert an exception of Modal to an InputError with a fix."""
     if isinstance(error, InputError):
         return error
     detail = textwrap.shorten(str(error), 160, placeholder=" …")

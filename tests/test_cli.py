@@ -254,7 +254,7 @@ def test_the_shell_completes_commands_options_and_recipes(
     assert set(result.stdout.split()) == completed, result.stderr
 
 
-@pytest.mark.parametrize("module", [module for module in COMMANDS if not module.startswith("demo.")])
+@pytest.mark.parametrize("module", COMMANDS)
 def test_the_help_of_a_command_starts_with_the_summary_of_its_function(module: str) -> None:
     for words, summary in COMMANDS[module].items():
         function = getattr(importlib.import_module(f"pipeline_assets.{module}"), words.split()[-1].replace("-", "_"))

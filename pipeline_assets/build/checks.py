@@ -60,7 +60,7 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
 
 
 def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the label names of a target's kind and of all kinds upstream, which members belong to."""
+    """Yield the label names of a target's kind and of all kinds upstream."""
     for upstream in target.upstream:
         yield from _labels(upstream)
     yield target.kind.name, target.kind.labels

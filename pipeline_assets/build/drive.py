@@ -36,10 +36,7 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact unless it matches its recipe, and run its checks.
 
-    A failed check raises nothing: see `Target.raise_if_failed`.
-
-    Args:
-        rerun_checks: Whether checks that ran before run again.
+    A failed check raises nothing: see `Target.raise_if_failed`. `rerun_checks` repeats checks that ran before.
 
     Raises:
         InputError: As the `build` of the kind.

@@ -129,8 +129,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
     """Return the state of a target.
 
-    Args:
-        has_leftover: Whether a staging directory or leftover exists. Large folders are scanned once for all targets.
+    `has_leftover`: a staging directory or leftover exists; large folders are scanned once for all targets.
     """
     place = root / target.folder
     unfinished = _unfinished(place) if has_leftover else None

@@ -128,6 +128,7 @@ class Kind:
             recipe: Name of the recipe.
             content: Part of the recipe that the bytes depend on.
             upstream: Inputs, in order.
+            partition: Key of its partition; None if it has none.
             more: Other attributes of the target.
         """
         system, step = self.name.partition("/")[0], self.step
@@ -252,11 +253,7 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
 
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
-    """Return the figures that are known before a build.
-
-    Args:
-        listed: External files of the artifact.
-    """
+    """Return the figures that are known before a build; `listed` are its external files."""
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

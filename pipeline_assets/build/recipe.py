@@ -53,8 +53,7 @@ class Recipe(RecipeSection):
 
         They are checked even if keys are invalid. A value of the wrong type is skipped: its own error is reported.
 
-        Args:
-            root: Data root of the build; None checks no folder.
+        `root` is the data root of the build; None checks no folder.
         """
         return iter(())
 
@@ -102,8 +101,7 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        Args:
-            root: Data root of the build; None checks no folder.
+        `root` is the data root of the build; None checks no folder.
 
         Raises:
             UsageError: All unknown keys (with the nearest ones), invalid values and contradictions, with lines.
@@ -135,13 +133,13 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def is_of_interest(recipe: Recipe, root: Path) -> bool:
-    """Check whether a recipe belongs to a data root, or something of it is built there."""
+    """Check whether a recipe is in a data root, or has artifacts there."""
     own = root / "recipes" / f"{recipe.name}.yaml"
     return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
 
 
 def recipe_of_folders(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map the folders of requested artifacts, absolute and below the data root, to names of recipes."""
+    """Map the folders of artifacts, absolute and relative, to names of recipes."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

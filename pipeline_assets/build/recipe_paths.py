@@ -11,7 +11,7 @@ PROJECT_RECIPES = shipped_path("manifests/recipes")
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
-    """List the recipes that can be run by name in a data root, sorted; its own take precedence."""
+    """List the recipes of a data root by name; its own precede shipped ones."""
     folders = (PROJECT_RECIPES, root / "recipes")
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
@@ -19,8 +19,7 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 def recipe_path(name: str, root: Path) -> Path:
     """Return the file of a recipe.
 
-    Args:
-        name: Path of the file, or name of a recipe of the data root or the project.
+    `name` is the path of the file, or the name of a recipe in the data root or the project.
 
     Raises:
         UsageError: No recipe has this name; the message suggests the nearest one.
@@ -37,7 +36,7 @@ def recipe_path(name: str, root: Path) -> Path:
 
 
 def check_file_name(path: Path) -> dict[str, object]:
-    """Return the values of a recipe that commands find by file name, which must be its `name`.
+    """Return the values of a recipe file whose name must be the recipe's `name`.
 
     Raises:
         UsageError: The names differ; or as `read_yaml`.

@@ -80,8 +80,7 @@ _Representer.add_representer(type(None), lambda writer, _: writer.represent_scal
 def _with_revision(text: str, dataset: str, commit: str) -> str:
     """Return a recipe with another revision of a dataset.
 
-    Args:
-        text: Accepted by `parse_yaml`: ruamel.yaml limits neither depth nor growth.
+    `parse_yaml` must have accepted the text: ruamel.yaml limits neither depth nor growth.
     """
     has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
     _, _, offset = load_yaml_guess_indent(text)

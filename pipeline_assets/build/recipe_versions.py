@@ -1,4 +1,4 @@
-"""Versions of a recipe: the same recipe at the heads of its datasets on a day, or in a week.
+"""Versions of a recipe at the heads of its datasets on a day or in a week.
 
 A version is a recipe of its own, `NAME_YYYYMMDD.yaml`. Its file is written once, so that every build of it gets the
 same pins. Its artifacts have their own folders; those that equal the earlier version's are linked, not written again.

@@ -36,8 +36,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Targets that are up to date are skipped. An artifact that a check blocks is not built again: its checks run again.
 
-    Args:
-        keep_going: Whether to continue after a failure with targets that do not depend on it.
+    `keep_going` continues after a failure with targets that do not depend on it.
 
     Raises:
         InputError: A build failed, or a blocking check. With `keep_going`: only a RetryableError that would fail every

@@ -46,7 +46,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of the labels that artifacts of a kind have; empty for an unknown kind."""
+        """Return the names of a kind's labels; empty for an unknown kind."""
         return self.kinds[kind].labels if kind in self.kinds else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
@@ -57,8 +57,7 @@ class Systems:
     def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
         """Read the recipe in a file, of the class that its `system` names.
 
-        Args:
-            root: Data root in which it will be built and whose folders it may name; None checks no folder.
+        `root` is the data root in which it will be built and whose folders it may name; None checks no folder.
 
         Raises:
             UsageError: The file or the system is unknown, or the recipe is invalid.
@@ -66,7 +65,7 @@ class Systems:
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Return the recipe with these values; arguments and errors are as for `read_recipe`."""
+        """Return the recipe with the values of a file; errors as in `read_recipe`."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(self.pages)}")
@@ -89,7 +88,7 @@ class Systems:
 
 
 class _KindsByName(Mapping[str, Kind]):
-    """Kinds of all systems by name; a lookup imports only the page of the kind's system."""
+    """Kinds by name; a lookup imports only the page of the kind's system."""
 
     def __init__(self, systems: Systems) -> None:
         self._systems = systems

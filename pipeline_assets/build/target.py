@@ -214,10 +214,8 @@ class Target:
     def build(self, root: Path, make: Make, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """Build the artifact unless it matches its recipe.
 
-        An artifact that matches is not changed; another one is replaced only if `replace` is set.
-
-        Args:
-            make: Writes the files into the staging directory, and describes them.
+        An artifact that matches is not changed; another one is replaced only if `replace` is set. `make` writes the
+        files into the staging directory, and describes them.
 
         Raises:
             UsageError: The folder has another artifact, and `replace` is not set.

@@ -36,7 +36,7 @@ COMMANDS = {
     "demo.mixture": {"stage2 smoke": "Build a small version of the shipped mixture, offline."},
     "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
     "demo.nemotron": {"nemotron smoke": "Build and publish pools of six small datasets, offline."},
-    "demo.loopback_hub": {"hub serve": "Serve a folder as a hub on loopback, for the real clients."},
+    "demo.loopback_hub": {"hub serve": "Serve a folder as a hub on loopback."},
     "ui": {"ui": "Open the Dagster UI of a data root; Ctrl-C stops it."},
     "commands.status": {"status": "Show the artifacts in the data root and which ones need work."},
     "commands.verify": {"verify": "Verify every file of an artifact against its manifest."},

@@ -53,7 +53,10 @@ def demo(
     only: Annotated[System | None, typer.Option(help="Run only this system.")] = None,
     workers: Workers = 2,
 ) -> None:
-    """Example: corpusmill demo --data data/demo"""
+    """Build small corpora of every system, offline.
+
+    Example: corpusmill demo --data data/demo
+    """
     Run.from_settings(data, os.environ)  # rejects invalid settings
     log_to_stderr()
     if not os.environ.get(VERBOSE):

@@ -294,7 +294,10 @@ def serve(
     writable: Annotated[bool, typer.Option("--writable", help="Allow creating and changing datasets.")] = False,
     fault: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Example: corpusmill hub serve ./hub --port 8123"""
+    """Serve a folder as a hub on loopback.
+
+    Example: corpusmill hub serve ./hub --port 8123
+    """
     if fault:
         raise UsageError("hub serve has no faults", "--fault", "use FaultyHub of tests/faulty_hub.py, which has them")
     is_over = threading.Event()

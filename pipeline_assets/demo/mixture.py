@@ -22,7 +22,10 @@ def smoke(
     out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root for the output.")] = Path("out_stage2"),
     workers: Workers = 0,
 ) -> None:
-    """Example: corpusmill stage2 smoke --out-dir out_stage2"""
+    """Build a small version of the shipped mixture, offline.
+
+    Example: corpusmill stage2 smoke --out-dir out_stage2
+    """
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     log_to_stderr()
     write_inputs(out_dir, "stage2")

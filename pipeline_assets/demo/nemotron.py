@@ -36,7 +36,10 @@ def smoke(
         bool, typer.Option("--score", help="Score the pools with a tiny model; needs the extra `scoring`.")
     ] = False,
 ) -> None:
-    """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
+    """Build and publish pools of six small datasets, offline.
+
+    Example: corpusmill nemotron smoke --out-dir out_nemotron
+    """
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     if score:
         detect_device()  # fails early without torch

@@ -57,7 +57,10 @@ def smoke(
     ),
     workers: Workers = 0,
 ) -> None:
-    """Example: corpusmill smoke --out-dir out"""
+    """Run stage A on five small sources, offline.
+
+    Example: corpusmill smoke --out-dir out
+    """
     Run.from_settings(out_dir, os.environ)  # rejects invalid settings
     log_to_stderr()
     _claim(out_dir)

@@ -1,1 +1,1 @@
-"""One page a system, read top to bottom: what a recipe says, what is made of it, and how."""
+"""Pages of the systems: recipes, targets, kinds of artifacts."""

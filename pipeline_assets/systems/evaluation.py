@@ -1,6 +1,6 @@
-"""Evaluation sets of stage A and of Nemotron: their files, and what is left of corpora without their items.
+"""Evaluation sets as artifacts, for stage A and Nemotron.
 
-What is compiled is imported where it is used: most commands build nothing.
+Compiled kernels are imported where they are used: most commands build nothing.
 """
 
 from pathlib import Path
@@ -16,16 +16,16 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """The files of each evaluation set of a recipe of this name, each by its hash, in a folder of the set's name."""
+    """Return a target for each evaluation set of a recipe, in a folder of the set's name."""
     return tuple(
         EVALUATION.target(
             name,
-            {"files": list(one.files)},
-            partition=one.name,
-            folder=folder / one.name,
-            external_inputs=SourceFolder(Path(one.path), one.files),
+            {"files": list(evaluation.files)},
+            partition=evaluation.name,
+            folder=folder / evaluation.name,
+            external_inputs=SourceFolder(Path(evaluation.path), evaluation.files),
         )
-        for one in section.evaluation
+        for evaluation in section.evaluation
     )
 
 
@@ -42,12 +42,13 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """What is made of upstream corpora of these kinds, and of the evaluation sets that are upstream too."""
+    """Remove items of the upstream evaluation sets from upstream corpora of these kinds."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
-    listed = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
+    targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
     sections = map(recipe.EvaluationRecipe.from_content, job.recipe["evaluation"])
-    evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
+    pairs = zip(sections, targets, strict=True)
+    evaluation = [_evaluation_set(section, target, job.run.root) for section, target in pairs]
     sources = job.upstream_by_name(*kinds)
     rules = recipe.DecontaminationRecipe.from_content(job.recipe["decontamination"])
     return decontaminate_corpus(job.staging, sources, evaluation, rules, job.run.settings, may_be_empty)

@@ -89,8 +89,7 @@ class StepOutcome:
 def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
-    Args:
-        holds_sealed: Whether to read and check every sealed file too.
+    `holds_sealed` also reads and checks every sealed file.
 
     Raises:
         RetryableError: The sealed artifact was replaced during the rebuild.

@@ -36,9 +36,7 @@ class CapacityCheck:
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
     """Check the space for a data root and a cache; one check if both are on one disk.
 
-    Args:
-        written: Bytes for the data root.
-        fetched: Bytes for the cache.
+    `written` bytes go to the data root, `fetched` bytes to the cache.
     """
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
@@ -124,8 +122,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
     Only artifacts that are not built yet cause requests to a hub.
 
-    Args:
-        statuses: States of all its artifacts, see `artifact_statuses`.
+    `statuses` are the states of all its artifacts, see `artifact_statuses`.
 
     Raises:
         InputError: The hub cannot be read.
@@ -141,11 +138,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
-    """Return the plan of one artifact.
-
-    Args:
-        missing: Bytes to fetch by file, to which those of this artifact are added.
-    """
+    """Return the plan of one artifact; add its bytes to fetch to `missing`, by file."""
     target = status.target
     for upstream in target.upstream:
         if upstream.is_external and read_manifest(run.root / upstream.folder) is None:

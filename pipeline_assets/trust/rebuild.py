@@ -38,6 +38,7 @@ class RebuildPlan:
         """Plan the rebuild of the artifact in `folder`.
 
         Args:
+            folder: Folder of the artifact.
             root: Data root, where upstream artifacts are located by digest.
             kinds: All kinds by name.
             with_upstream: Whether all inputs are rebuilt too. Otherwise they are used as sealed, except members, which
@@ -184,9 +185,8 @@ class ScratchFolder:
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """Open the scratch folder of a rebuild, exclusively.
 
-    Args:
-        ticket: What is rebuilt, and with which versions. A folder with another ticket is deleted, because its shards
-            are those of another program.
+    `ticket` names the artifact and the versions. A folder with another ticket is deleted, because its shards may
+    differ.
 
     Raises:
         InputError: Another process runs the same rebuild.
@@ -228,6 +228,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     difference. An interrupted rebuild is continued.
 
     Args:
+        folder: Folder of the artifact.
         run: Settings; its data root is searched for upstream artifacts by digest.
         kinds: All kinds by name.
         with_upstream: Whether inputs are rebuilt too, starting at the hub. Then only manifests of sealed artifacts are

@@ -47,21 +47,21 @@ class Sample:
     def __str__(self) -> str:
         return f"{float(self.share * 100):.12g}%"
 
-    def fitting(self, items: Sequence[T], bytes_of: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
+    def fitting(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Return the items of the sample, in their order.
 
         Items are considered by seeded rank and added while the sum stays within the share of all bytes. An item larger
         than the share is never part of the sample.
         """
-        left = math.floor(self.share * sum(map(bytes_of, items)))
-        taken = set()
+        budget = math.floor(self.share * sum(map(size, items)))
+        chosen = set()
         for number in sorted(
             range(len(items)), key=lambda number: seeded_rank("sample", self.seed, *names(items[number]))
         ):
-            if bytes_of(items[number]) <= left:
-                left -= bytes_of(items[number])
-                taken.add(number)
-        return [item for number, item in enumerate(items) if number in taken]
+            if size(items[number]) <= budget:
+                budget -= size(items[number])
+                chosen.add(number)
+        return [item for number, item in enumerate(items) if number in chosen]
 
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
@@ -162,7 +162,7 @@ class Verification:
     @property
     def parts(self) -> Sequence[Sequence[HashTask]]:
         """Hash tasks of the artifacts, the hub cache and the source folders."""
-        return self.tasks, *(held.tasks if held is not None else [] for held in (self.hub, self.sources))
+        return self.tasks, *(check.tasks if check is not None else [] for check in (self.hub, self.sources))
 
     @property
     def all_tasks(self) -> list[HashTask]:
@@ -182,20 +182,16 @@ class Verification:
     @property
     def percent_read(self) -> float:
         """Percentage of the bytes of the artifacts that was read, right or wrong."""
-        there = sum(task.bytes for task in self.tasks)
+        total = sum(task.bytes for task in self.tasks)
         read = sum(task.bytes for task in self.tasks if id(task) in self._complaints)
-        return 100 * read / there if there else 100.0
+        return 100 * read / total if total else 100.0
 
 
 SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a verification.
-
-    Args:
-        program: Versions and host, as in provenance.
-    """
+    """Return the report of a verification; `program` has versions and host, as in provenance."""
     scope, hub, sources = found.scope, found.hub, found.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:

@@ -31,8 +31,7 @@ _QUIET_S = 2.0
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
 
-    Args:
-        label_names: Returns the names of the labels of a kind.
+    `label_names` returns the names of the labels of a kind.
 
     Raises:
         InputError: The folder has no artifact, or its manifest was edited.
@@ -58,8 +57,8 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
     found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
-        found.sources, of_hub = check_source_folders(manifests, chain.external_inputs, scope.root)
-        found.hub = check_hub_cache(scope.root / CACHE_FOLDER, of_hub)
+        found.sources, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
+        found.hub = check_hub_cache(scope.root / CACHE_FOLDER, hub_files)
         findings += [*found.hub.findings, *found.sources.findings]
     return found
 
@@ -95,10 +94,10 @@ def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
         if now != artifact.manifest:
             return False
         digest, present = now.digest, scan_folder(folder.view, now, found.label_names)
-        there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
+        damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
         damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]
-        return all(finding.where in there for finding in looked_at if finding.artifact == digest) and not any(
+        return all(finding.where in damaged_paths for finding in looked_at if finding.artifact == digest) and not any(
             _has_expected_hash(folder.view / task.name, task) for task in damaged
         )
 

@@ -119,7 +119,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
 
 
 def list_split(target: Target, run: Run) -> Listing:
-    """List the files of a split without fetching them; raise the errors of `pin_split`."""
+    """List the files of a split without fetching them; errors as in `pin_split`."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_split(target, run).external_inputs))
     assert isinstance(target.external_inputs, SplitFolder)

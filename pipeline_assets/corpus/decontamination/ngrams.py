@@ -82,7 +82,7 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the n-grams at these positions of a text; equal ones have the same number.
+    """Number the n-grams at positions of a text; equal ones have equal numbers.
 
     Args:
         words: The text.

@@ -212,7 +212,7 @@ def _chosen(
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return the pools of each row, shape (rows, pools); add the counts of `spill_rows`."""
+    """Return the pools of each row, shape (rows, pools); add to the counts."""
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
@@ -241,7 +241,7 @@ def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[
 
 
 def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Describe rows in no pool whose correctness is known: number, bounds, first names."""
+    """Describe the rows of known correctness that are in no pool."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]

@@ -1,4 +1,4 @@
-"""Table `documents.parquet` of a packed set, with a row for each draw of a document.
+"""Table `documents.parquet` of a packed set, with a row for each draw.
 
 The table traces every token to a row of a shard.
 """
@@ -93,7 +93,7 @@ class DrawnDocuments:
     def _draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the document, epoch and number of each draw of the documents [start, stop).
+        """Return document, epoch and number of each draw of documents [start, stop).
 
         Documents are numbered from 0 in their shard; the first has the number `offset` in its source.
         """

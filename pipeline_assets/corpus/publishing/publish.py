@@ -119,7 +119,7 @@ def _subject(manifest: Manifest) -> tuple[str, str]:
 def publish(
     publication: Publication, repo: HubRepo, *, private: bool = True, replaces: bool = False
 ) -> tuple[str, Plan]:
-    """Publish to a repo, delete files of the previous publication, and load the result.
+    """Publish to a repo, delete earlier files, and load the result.
 
     A missing repo is created, by default private. `replaces` allows replacing another publication, or an edited card.
     The same call resumes from the last commit, which is complete.

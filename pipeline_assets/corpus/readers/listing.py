@@ -39,7 +39,7 @@ class Listing:
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List hub files that are read completely and that upstream manifests already list."""
+        """List hub files that are read whole and listed in upstream manifests."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

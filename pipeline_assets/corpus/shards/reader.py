@@ -162,7 +162,7 @@ class MixtureReader:
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Read the rows at these positions of the order; return shape (positions, seq_len)."""
+        """Read the rows at positions of the order, shape (positions, seq_len)."""
         # Copy in file order: sort by key, then copy the runs of rows that are in one file.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)

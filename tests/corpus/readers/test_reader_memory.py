@@ -23,14 +23,14 @@ READ = """
 import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.normalize.files import read_piece
-from pipeline_assets.corpus.readers.hub_files import Span
-from pipeline_assets.corpus.readers.lines import read_row
+from pipeline_assets.corpus.readers.hub_cache import Span
+from pipeline_assets.corpus.readers.json_lines import read_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
-from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import split_byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia import count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.spine.stage import WHOLE
@@ -42,7 +42,7 @@ columns = {"text": "text", "id": None, "created_at": None, "license": None}
 if path.name.startswith("wiki"):
     wikipedia = WikipediaRecipe.model_validate(
         common | {"language": None, "dump_date": None, "license_tag": "cc-by-sa-4.0"})
-    pieces = byte_ranges(files[0], 1 << 30)
+    pieces = split_byte_ranges(files[0], 1 << 30)
     sum(map(count_pages, pieces))
     rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
 elif path.name in ("Posts.xml", "garden.7z"):
