@@ -209,7 +209,7 @@ def test_what_the_page_has_a_user_type(
         for name in ("pools", "nemotron_all")
     ]
     assert same[0]["files"] == same[1]["files"] != []
-    assert "will be created, private" in planned and "2 commits made" in published
+    assert "will be created, private" in planned and "2 commits created" in published
     assert "nvidia/Nemotron-Math-v2@" in traced and json.loads(record)["data_source"] == "made"
 
 
