@@ -93,7 +93,8 @@ def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
 
 def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) -> None:
     write(notes_root, NOTES | {"sample": "lots", "action": "verify"})
-    assert "`schedules.0.sample` is 'lots'" in read_schedules(notes_root)[1][0].what
+    rule = "must be a share above 0 and up to 100 %, got 'lots'"
+    assert f"`schedules.0.sample` {rule}" in read_schedules(notes_root)[1][0].what
 
     write(notes_root, NOTES, NOTES)
     assert "two schedules are called nightly" in read_schedules(notes_root)[1][0].what

@@ -68,7 +68,7 @@ def test_what_keeps_a_call_from_starting_is_told(
             {"gpu": "H100!"},
             "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!; use cpu with 'none'",
         ),
-        ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set 1"),
+        ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set it to 1"),
     ],
 )
 def test_work_that_containers_can_not_do_is_refused(
