@@ -253,7 +253,7 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
 
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
-    """Return the figures that are known before a build; `listed` are its external files."""
+    """Return the figures known before a build; `listed` are its external files."""
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

@@ -16,7 +16,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """Return a target for each evaluation set of a recipe, in a folder of the set's name."""
+    """Return a target per evaluation set of a recipe, in a folder of that name."""
     return tuple(
         EVALUATION.target(
             name,
@@ -42,7 +42,7 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Remove items of the upstream evaluation sets from upstream corpora of these kinds."""
+    """Remove items of upstream evaluation sets from corpora of these kinds."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]

@@ -191,7 +191,7 @@ SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a verification; `program` has versions and host, as in provenance."""
+    """Return the report of a verification; `program` has versions and host."""
     scope, hub, sources = found.scope, found.hub, found.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:

@@ -183,7 +183,7 @@ def dataset_card(card: CardContent) -> str:
         ["## Sources and licences", "", *_terms(card)],
         ["## How it was made", "", *_making(card.manifests)],
         *([["## Columns", "", *_columns(card)]] if card.splits and card.columns else []),
-        *([["## Is it as it was published?", "", *_verifying(card.script)]] if card.script else []),
+        *([["## Verification", "", *_verifying(card.script)]] if card.script else []),
     ]
     return _metadata(card, names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
@@ -232,9 +232,9 @@ def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, An
 def _opening(card: CardContent) -> list[str]:
     lines = [
         *(f"{code(manifest.kind)} {code(manifest.name)}, {code(manifest.digest)}." for manifest in card.manifests),
-        f"{code(FILE_NAME)} says what it was made from, by which rule, and what became of every row.",
+        f"{code(FILE_NAME)} lists its inputs, its stage version and the fate of every row.",
     ]
-    return lines + (["Every row names the one that it was made from."] if card.splits else [])
+    return lines + (["Every row names its source row."] if card.splits else [])
 
 
 def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
@@ -282,7 +282,7 @@ def _terms(card: CardContent) -> list[str]:
     ]
     if more := most[_MOST_LICENCES:]:
         rows.append(["", f"{len(more):,} more", sum(count for _, count in more), "", ""])
-    lines += ["Each row has its own licence, as the source says it; rows of all configs:", ""]
+    lines += ["Each row has its own licence, as stated by the source; rows of all configs:", ""]
     return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
 
 
@@ -292,7 +292,7 @@ def _source(source: Source) -> list[str]:
     if source.metadata is None:
         return [code(source.revision), "see its card", "see its card"]
     licence = source.metadata.get("license_name") or source.metadata.get("license") or "not stated"
-    readers = "anybody" if source.gate is None else f"whoever agrees ({code(source.gate)})"
+    readers = "everyone" if source.gate is None else f"people who agree ({code(source.gate)})"
     return [code(source.revision), code(str(licence)), readers]
 
 
@@ -310,8 +310,8 @@ def _making(manifests: Sequence[Manifest]) -> list[str]:
         for manifest in manifests
         for entry in manifest.identity.upstream
     )
-    lines = [f"By {code(str(first.stage))}, as its recipe said:", "", "```json", *recipe.splitlines(), "```"]
-    lines += ["", *markdown_table(["made from", "digest"], [*upstream])]
+    lines = [f"By {code(str(first.stage))}, with this recipe:", "", "```json", *recipe.splitlines(), "```"]
+    lines += ["", *markdown_table(["input", "digest"], [*upstream])]
     ledgers = [manifest.identity.ledger for manifest in manifests if "ledger" in manifest.identity.counts]
     fates: Counter[tuple[str, str]] = Counter()
     for fate, reason, count in (entry for ledger in ledgers for entry in ledger.fates()):
@@ -329,8 +329,8 @@ def _columns(card: CardContent) -> list[str]:
     rows = [
         [code(column.name), _type(column.type), card.columns.get(column.name, "")] for column in card.splits[0].schema
     ]
-    head = ["All configs have all columns; where a row says nothing, there is null.", ""]
-    return head + markdown_table(["column", "type", "what it holds"], rows)
+    head = ["All configs have all columns; missing values are null.", ""]
+    return head + markdown_table(["column", "type", "content"], rows)
 
 
 def _type(kind: pa.DataType) -> str:
@@ -338,5 +338,5 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _verifying(script: str) -> list[str]:
-    summary = "This script ends with 0 if every file is, byte for byte, what its manifest says:"
+    summary = "This script exits with 0 if every file matches its manifest, byte for byte:"
     return [summary, "", "```python", *script.splitlines(), "```"]
