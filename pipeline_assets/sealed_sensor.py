@@ -23,7 +23,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_partition
 
-_OUTDATED = "not as asked"  # equals no code version, so that Dagster calls the artifact stale
+_OUTDATED = "outdated"  # equals no code version, so that Dagster calls the artifact stale
 _EVERY_S = 15
 _POLLING_SHARE = 0.05
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues

@@ -105,7 +105,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
         f"{labels.row:10}{text.part.id}",
         f"shard     {text.store.artifact.folder / text.part.shard} row {text.part.shard_row:,}",
         *([] if text.part.tokens is None else [f"tokens    {text.part.tokens:,}{''.join(figures)}"]),
-        *(f"made of   {file} row {row:,}" for file, row in text.derivation),
+        *(f"derived   {file} row {row:,}" for file, row in text.derivation),
         f"source    {source}",
         f"          {text.source.digest}",
         *([] if line.startswith("row ") else [f"          {line}"]),

@@ -35,7 +35,7 @@ def test_a_prompt_is_traced_to_its_normalised_row_and_to_its_line(
     normalised = made / "normalized_shards/maths/low/data/low-00000-of-00001.parquet"
     line = made.parents[1] / "maths" / "low.jsonl"
     assert lines[0] == "prompt    maths/low/other"
-    assert f"made of   {normalised} row 4" in lines
+    assert f"derived   {normalised} row 4" in lines
     assert "          line 5 (byte " in lines[5]
     assert lines[-2:] == [
         "licence   cc-by-4.0 (row: license)",
