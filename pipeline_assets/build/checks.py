@@ -60,9 +60,9 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
 
 
 def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the label names of a target's kind and of all kinds upstream."""
-    for upstream in target.upstream:
-        yield from _labels(upstream)
+    """Yield the label names of the kinds of a target and its members."""
+    for member in target.members:
+        yield from _labels(member)
     yield target.kind.name, target.kind.labels
 
 

@@ -126,7 +126,7 @@ class Run:
     def require_hub(self, what: str) -> HubFiles:
         """Return the hub that `what` is read from; raise ValueError without a hub."""
         if self.hub is None:
-            raise ValueError(f"{what} is read from a hub, but the run is without one")
+            raise ValueError(f"{what} is read from a hub, but this run has no hub")
         return self.hub
 
     def with_label(self, partition: str | None) -> Self:

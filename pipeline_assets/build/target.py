@@ -99,6 +99,11 @@ class Target:
         """Kind and partition: the name of this input in downstream manifests."""
         return self.kind.name if self.partition is None else f"{self.kind.name}/{self.partition}"
 
+    @property
+    def members(self) -> tuple["Target", ...]:
+        """Upstream artifacts whose folders are directly inside this one's."""
+        return tuple(target for target in self.upstream if target.folder.parent == self.folder)
+
     def inputs(self, root: Path) -> list[dict[str, str]]:
         """Return the upstream artifacts with their current digests.
 
@@ -275,8 +280,9 @@ class Target:
             UsageError: The folder has other content, and `replace` is not set.
             InputError: A check blocks an input.
         """
+        member_folders = {member.folder for member in self.members}
         inputs = [
-            entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
+            entry | {"member": target.folder.name} if target.folder in member_folders else entry
             for entry, target in zip(self.inputs(root), self.upstream, strict=True)
         ]
         if self.matches_recipe(root):

@@ -84,9 +84,7 @@ class ArtifactPlan:
     @property
     def needs_replace(self) -> bool:
         """Check whether another artifact is in its folder, which needs `--replace`."""
-        target = self.status.target
-        has_members = any(upstream.folder.parent == target.folder for upstream in target.upstream)
-        return self.status.sealed in ("stale", "damaged") and not has_members
+        return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
     def bytes_written(self) -> int:
