@@ -138,7 +138,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
         raise UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
     if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
-        raise UsageError(what, root / FILE, "give the schedule another name")
+        raise UsageError(what, root / FILE, "rename the schedule")
     match section.action:
         case "run":
             job = jobs[recipe]

@@ -46,7 +46,7 @@ def ui(
     Example: corpusmill ui --data data/demo --port 3000
     """
     if not data.exists():
-        raise UsageError("folder not found", data, "give the data root of a build with --data")
+        raise UsageError("folder not found", data, "pass the data root of a build with --data")
     webhook_address()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

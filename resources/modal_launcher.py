@@ -69,7 +69,7 @@ class ModalLauncherFactory:
             fix = "publish them (corpusmill nemotron publish), and score the published pools: --pool OWNER/NAME"
             return UsageError("pools are in a local folder, and Modal reads pools of a hub", work.split, fix)
         if work.model is None:
-            fix = "give a model of a hub by its name, or score on this machine: --launcher local"
+            fix = "name a model of a hub, or score on this machine: --launcher local"
             what = "the model is in a local folder, and Modal reads models of a hub"
             return UsageError(what, RecipeKey("scoring.model"), fix)
         if (device == "cpu") != (gpu == NO_GPU):

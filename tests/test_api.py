@@ -71,7 +71,7 @@ def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
 def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
     train = open_folder(demo_root / V1 / "train")
 
-    with pytest.raises(UsageError, match=r"train: expected one of row, doc_id and token, got 2; give one of them$"):
+    with pytest.raises(UsageError, match=r"train: expected one of row, doc_id and token, got 2; pass one of them$"):
         train.trace(row=0, token=0)
     with pytest.raises(UsageError, match="train: expected a corpus of documents, got healing/megatron_split"):
         next(train.documents())

@@ -42,7 +42,7 @@ def test_a_read_only_folder(
     result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 1
-    assert "writing is not allowed; give write permission, or another folder" in only_line(result)
+    assert "writing is not allowed; grant write permission, or choose another folder" in only_line(result)
     assert list(read_only_folder.iterdir()) == []
 
 
@@ -51,7 +51,7 @@ def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_o
 
     assert result.returncode == 1
     assert only_line(result) == (
-        f"{read_only_folder}: writing is not allowed; give write permission, or another folder"
+        f"{read_only_folder}: writing is not allowed; grant write permission, or choose another folder"
     )
     assert list(read_only_folder.iterdir()) == []
 

@@ -162,12 +162,12 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
             "--max-removed: a fraction must be at most 1 (0.3 for 30 %), got 7; correct it",
         ),
         (("--input", "out/stage_a/normalized/notes"), "two inputs have the name notes"),
-        (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: the input is repeated; give it once"),
+        (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: the input is repeated; pass it once"),
         (
             ("--seen", STORE, "--bands", "14"),
             "the store has bands 28, rows 4; this run has bands 14, rows 8; use the store's values, or",
         ),
-        (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: the input is repeated; give it once"),
+        (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: the input is repeated; pass it once"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(

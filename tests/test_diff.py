@@ -64,7 +64,7 @@ def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo
 
     assert refused(result) == (
         f"{demo_root / V1}/train: this is a healing/megatron_split, but "
-        f"{demo_root / V1} is a healing/megatron_dataset; give two artifacts of one kind"
+        f"{demo_root / V1} is a healing/megatron_dataset; choose two artifacts of one kind"
     )
 
 

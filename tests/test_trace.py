@@ -96,7 +96,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
 
     digest = json.loads((train / "manifest.json").read_text())["identity"]["inputs"][0]["digest"]
     assert refused(without, 2) == (
-        f"{moved}: the folder is in no data root; give the data root of its inputs with --data"
+        f"{moved}: the folder is in no data root; pass the data root of its inputs with --data"
     )
     assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (
@@ -113,31 +113,31 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         (
             [],
             "trace: nothing to trace; "
-            "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
+            "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
         ),
-        ([train], f"{train}: expected one of --token, --doc-id and --row, got 0; give exactly one of them"),
+        ([train], f"{train}: expected one of --token, --doc-id and --row, got 0; pass exactly one of them"),
         (
             [train, "--token", 1, "--row", 0],
-            f"{train}: expected one of --token, --doc-id and --row, got 2; give exactly one of them",
+            f"{train}: expected one of --token, --doc-id and --row, got 2; pass exactly one of them",
         ),
         (
             [train, "--source", "x"],
-            "--source: excludes FOLDER, --token, --doc-id and --row; give it alone or with --data",
+            "--source: excludes FOLDER, --token, --doc-id and --row; pass it alone or with --data",
         ),
         (
             ["--source", f"a.jsonl:{'9' * 5000}"],
             f"a.jsonl:{'9' * 5000}: not a row of a source; write owner/name@commit:path#row, the commit with 40 "
             "hex digits, for a local file path#row or path:line",
         ),
-        ([train, "--token", tokens], f"{train}: token {tokens:,} not found; give 0 to {tokens - 1:,}"),
+        ([train, "--token", tokens], f"{train}: token {tokens:,} not found; choose 0 to {tokens - 1:,}"),
         (
             [dataset, "--row", 0],
-            f"{dataset}: expected one split, got a dataset of splits; give one of {train}, {dataset}/valid",
+            f"{dataset}: expected one split, got a dataset of splits; choose one of {train}, {dataset}/valid",
         ),
     ]
 
     for words, line in cases:
         assert refused(corpusmill("trace", *words), 2) == line
     assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
-        f"{train}: --row excludes --token; give one of them"
+        f"{train}: --row excludes --token; pass one of them"
     )

@@ -187,12 +187,12 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
     sources, commit = stage_a_root / "sources", commit_of(stage_a_root)
     documents = len(documents_of(corpus))
     cases: list[tuple[list[object], str]] = [
-        ([corpus, "--token", 0], f"{corpus}: artifact contains documents, not tokens; give --row"),
-        ([corpus, "--row", documents], f"{corpus}: row {documents} not found; give 0 to {documents - 1}"),
+        ([corpus, "--token", 0], f"{corpus}: artifact contains documents, not tokens; use --row"),
+        ([corpus, "--row", documents], f"{corpus}: row {documents} not found; choose 0 to {documents - 1}"),
         (
             [raw, "--row", 0],
             f"{raw}: stage_a/raw has no rows; "
-            "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train",
+            "pass the folder of documents, of a packed set, or of a split, such as megatron/<name>/train",
         ),
     ]
 
@@ -206,7 +206,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
         assert refused(corpusmill("trace", *words)) == line
     assert (
         refused(corpusmill("peek", corpus, "--token", 0), 2)
-        == f"{corpus}: artifact contains documents, not tokens; give --row"
+        == f"{corpus}: artifact contains documents, not tokens; use --row"
     )
 
 

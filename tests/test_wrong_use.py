@@ -81,14 +81,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "stage-a pack --manifest input.yaml --out-dir out",
             2,
-            "expected only the section `pack`, got `input` too; give it as --input",
+            "expected only the section `pack`, got `input` too; pass it as --input",
         ),
         (
             "stage-a pack --manifest beside.yaml --out-dir out",
             2,
             "only the section `pack`, got `num_seqs` too; move it into `pack`, or re",
         ),
-        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "no corpus to pack; give --input, or a recipe"),
+        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "no corpus to pack; pass --input, or a recipe"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
         ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "column `text` not found"),
         ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "the last line, line 2"),
@@ -119,14 +119,14 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("--log-every often run x", "--log-every: must be an integer, got 'often'; see corpusmill --help"),
         ("ui --port 70000", "--port: must be at most 65535, got '70000'; see corpusmill ui --help"),
         ("verify x --sample 5", "--sample: must be a share above 0 and up to 100 %, got '5'; write 5% or 0.05"),
-        ("verify x --seed spring", "--seed: needs --sample; give --sample too"),
+        ("verify x --seed spring", "--seed: needs --sample; pass --sample too"),
         (
             "demo --only heeling",
             "--only: 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
             "'parallel-text'; see corpusmill demo --help",
         ),
-        ("stage-a why ''", "DOC_ID: must not be empty; give the id of a document: `trace` and `peek` show ids"),
-        ("status --data README.md", "README.md: expected a folder, got a file; give the data root with --data"),
+        ("stage-a why ''", "DOC_ID: must not be empty; pass the id of a document: `trace` and `peek` show ids"),
+        ("status --data README.md", "README.md: expected a folder, got a file; pass the data root with --data"),
         (
             "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",
             "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; "
@@ -144,14 +144,14 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ),
         (
             "run healing_text_v1 --partition test --data {here}/none",
-            "healing_text_v1: no partition 'test'; give one of train, valid",
+            "healing_text_v1: no partition 'test'; choose one of train, valid",
         ),
         ("verify {here}/none", "{here}/none: folder not found; pass the folder of a finished artifact"),
         (
             "verify {here}/empty",
             "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
         ),
-        ("ui --data {here}/none", "{here}/none: folder not found; give the data root of a build with --data"),
+        ("ui --data {here}/none", "{here}/none: folder not found; pass the data root of a build with --data"),
         (
             "hub serve {here}/none",
             "{here}/none: folder not found; choose a folder that contains datasets/<owner>/<name>/…",
@@ -159,14 +159,14 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         *(
             (
                 f"{command} --data {{here}}/table.parquet",
-                "{here}/table.parquet: expected a folder, got a file; give another folder, or move the file away",
+                "{here}/table.parquet: expected a folder, got a file; choose another folder, or move the file away",
             )
             for command in ("run healing_text_v1", "demo", "ui")
         ),
         *(
             (
                 f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
-                f"{word}: not a sha256; give 64 hex digits, or omit it for the shipped file",
+                f"{word}: not a sha256; pass 64 hex digits, or omit it for the shipped file",
             )
             for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
         ),

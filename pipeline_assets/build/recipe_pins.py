@@ -37,7 +37,7 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         what = f"this recipe reads {known}, not {dataset}"
-        raise UsageError(what, path, f"give a recipe of {dataset}, or pin {known}")
+        raise UsageError(what, path, f"choose a recipe of {dataset}, or pin {known}")
     revisions = {section.get("revision") for section in _hub_sections(values, dataset)}
     if len(revisions) != 1:
         what = f"it reads {dataset} at {len(revisions)} revisions"

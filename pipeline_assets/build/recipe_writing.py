@@ -59,7 +59,7 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     if path.absolute() != kept.absolute():
         text = RECIPE_FILE.read_raw(path)
         if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
-            fix = "give its name, rename one of them, or run with --replace"
+            fix = "pass its name, rename one of them, or run with --replace"
             raise UsageError("another recipe exists", kept, fix)
         durable.make_folder(kept.parent)
         durable.write_durably(kept, text)

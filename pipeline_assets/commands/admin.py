@@ -132,7 +132,7 @@ def check(
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file():
-        raise UsageError("file not found", path, "give a .tiktoken or .model file")
+        raise UsageError("file not found", path, "pass a .tiktoken or .model file")
     is_model = path.suffix == ".model"
     expected = expected_hash(path, expected_sha256) if is_model else expected_sha256 or VOCABULARY_SHA256
     refusal: InputError | None = None

@@ -79,7 +79,7 @@ class Build(Flags):
         """
         folder = free_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
-            raise UsageError("expected a data root, got an artifact", self.out_dir, "give --out-dir another folder")
+            raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
         return replace(self, out_dir=folder)
 
     @functools.cached_property
@@ -116,7 +116,7 @@ def free_folder(out_dir: Path) -> Path:
     """
     folder = out_dir.absolute()
     if folder.is_file():
-        raise UsageError("expected a folder, got a file", folder, "give another folder, or move the file away")
+        raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
     artifact = next((parent for parent in folder.resolve().parents if (parent / FILE_NAME).is_file()), None)
     if artifact is not None:
         fix = "choose another output folder"
@@ -176,7 +176,7 @@ def build_recipe(
     targets, data = recipe.targets(), settings.root
     partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
     if partition not in (None, *partitions):
-        raise UsageError(f"no partition {partition!r}", recipe.name, f"give one of {', '.join(partitions)}")
+        raise UsageError(f"no partition {partition!r}", recipe.name, f"choose one of {', '.join(partitions)}")
     requested = [
         target
         for target in targets

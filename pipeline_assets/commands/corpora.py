@@ -91,7 +91,7 @@ class BuildInFolder(Flags):
         for upstream in target.upstream:
             if upstream.is_external and not upstream.folder.resolve().is_relative_to(self.root.resolve()):
                 what = f"warning: {upstream.folder} is outside of {self.root}: trace, report and verify --upstream"
-                fix = "give --out-dir a folder below stage_a/ of its data root"
+                fix = "set --out-dir to a folder below stage_a/ of its data root"
                 echo(f"{what} of the new artifact will miss it; {fix}", err=True)
         target = replace(target, folder=self.place, export_as=None)
         build_targets(upstream_first([target]), self.run_below(self.root), self.strict, lines)
@@ -209,7 +209,7 @@ def _section(content: Content, file: Path, name: str) -> Content:
     if not isinstance(section, dict):
         raise UsageError(f"section `{name}` not found", file, f"write `key: value` lines below `{name}:`")
     if "system" not in content and (other_keys := sorted(content.keys() - {name})):
-        fix = "give it as --input" if other_keys[0] == "input" else f"move it into `{name}`, or remove it"
+        fix = "pass it as --input" if other_keys[0] == "input" else f"move it into `{name}`, or remove it"
         raise UsageError(f"expected only the section `{name}`, got `{other_keys[0]}` too", file, fix)
     return section
 
@@ -217,7 +217,7 @@ def _section(content: Content, file: Path, name: str) -> Content:
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
     """Return the inputs of a recipe's own packed set: its last corpus, or its sources."""
     if "system" not in content:
-        raise UsageError("no corpus to pack", file, "give --input, or a recipe")
+        raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
     packed = [target for target in recipe.targets() if target.kind.name == stage_a.PACKED.name]
     return packed[0].upstream if packed else recipe.final_targets()
@@ -239,7 +239,7 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
     link = build.out_dir
     if link.suffix == ".json":
         if link.exists() and not link.is_symlink():
-            raise UsageError("the file exists", link, "give another name, or move it away")
+            raise UsageError("the file exists", link, "choose another name, or move it away")
         build = replace(build, out_dir=link.with_suffix(""))
     corpora = input_corpora(input, *_JOINT_CORPORA, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
@@ -288,12 +288,12 @@ def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ..
     _check_unique_names(corpora)
     for corpus in corpora:
         if corpus.partition is None and len(corpora) > 1:
-            fix = "give it alone, or deduplicate all sources together first"
+            fix = "pass it alone, or deduplicate all sources together first"
             raise UsageError(f"a {corpus.kind.name} must be the only input, got {len(corpora)}", corpus.folder, fix)
         for upstream in corpus.upstream:
             if upstream.folder in folders:
                 what = f"the corpus derives from another input, {upstream.folder}"
-                raise UsageError(what, corpus.folder, "give one of the two")
+                raise UsageError(what, corpus.folder, "pass one of the two")
     return corpora
 
 
@@ -301,5 +301,5 @@ def _check_unique_names(targets: Sequence[Target]) -> None:
     names = set[str | None]()
     for target in targets:
         if target.partition in names:
-            raise UsageError(f"two inputs have the name {target.partition}", target.folder, "give one of them")
+            raise UsageError(f"two inputs have the name {target.partition}", target.folder, "pass one of them")
         names.add(target.partition)

@@ -39,7 +39,7 @@ def why(
     from pipeline_assets.build.rows.row_stores import RowStores
 
     if not doc_id:
-        raise UsageError("must not be empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
+        raise UsageError("must not be empty", "DOC_ID", "pass the id of a document: `trace` and `peek` show ids")
     followed = list(follow_document(RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data))), doc_id))
     if not followed and not as_json:
         terminal.echo(f"document {doc_id!r} not found in the sources of {data}", err=True)

@@ -38,9 +38,9 @@ def local_folder(name: str, option: str) -> Path | None:
     """
     path = Path(name).absolute()
     if not name:
-        raise UsageError("must not be empty", option, "give a folder, or owner/name")
+        raise UsageError("must not be empty", option, "pass a folder, or owner/name")
     if path.is_file():
-        raise UsageError("expected a folder, got a file", name, "give the folder that contains it")
+        raise UsageError("expected a folder, got a file", name, "pass the folder that contains it")
     return path if path.is_dir() else None
 
 
@@ -74,7 +74,7 @@ def folder_or_commit(
             raise UsageError(f"a folder has no commits, got {revision_option}", name, f"omit {revision_option}")
         return {"path": str(path)}
     if not is_name(name, hub.repo_type):
-        raise UsageError("folder not found", name, "give a folder, or owner/name")
+        raise UsageError("folder not found", name, "pass a folder, or owner/name")
     try:
         return {"revision": resolve_commit(hub, name, revision)}
     except InputError as error:
@@ -125,7 +125,7 @@ def hub_source(
     configs = hub_configs.read_configs(hub, dataset, commit)
     if not configs and config != "default":
         what = f"config {config!r} not found: the dataset's card lists no configs"
-        raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
+        raise UsageError(what, where, "pass --config-name default for all files, or write a recipe with `files`")
     chosen = hub_configs.find_config(configs, config, where) if configs else None
     patterns, matches = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
     if not matches:
@@ -194,10 +194,10 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
         matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
         sealed = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
         if not sealed:
-            raise UsageError("no sealed source matches", pattern, "give folders that contain a manifest.json")
+            raise UsageError("no sealed source matches", pattern, "choose folders that contain a manifest.json")
         new = {match.resolve(): match for match in sealed if match.resolve() not in folders}
         if not new and any(match.is_dir() for match in matches):
-            raise UsageError("the input is repeated", pattern, "give it once")
+            raise UsageError("the input is repeated", pattern, "pass it once")
         folders |= new
     return list(folders.values())
 
@@ -221,7 +221,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
     if kind is None:
         expected = " or ".join(kind.name for kind in kinds)
-        raise UsageError(f"expected a {expected}, got a {manifest.kind}", folder, "give another folder")
+        raise UsageError(f"expected a {expected}, got a {manifest.kind}", folder, "choose another folder")
     upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
     external = kind.external_inputs(manifest, find_data_root_above(folder))
@@ -261,7 +261,7 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
         earlier = targets.setdefault(target.role, target)
         if earlier is not target:
             what = f"{target.role} is sealed twice, also in {earlier.folder}"
-            raise UsageError(what, place, "give the folder of one recipe")
+            raise UsageError(what, place, "pass the folder of one recipe")
     return targets
 
 

@@ -64,7 +64,7 @@ def normalize(
     Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out
     """
     if layout["readme"] and not hf_layout:
-        raise UsageError("needs --hf-layout, whose folder has a card", "--write-readme", "give --hf-layout too")
+        raise UsageError("needs --hf-layout, whose folder has a card", "--write-readme", "pass --hf-layout too")
     rows |= {} if system else {"system": None}
     _build("normalize", dataset, dataset_keys, {"rows": rows} | ({"hf_layout": layout} if hf_layout else {}), build)
 
@@ -184,7 +184,7 @@ def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     }
     normalised = [target for target in targets.values() if target.kind.name == nemotron.NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
-        fix = "give an output folder of `nemotron normalize` or `run`"
+        fix = "choose an output folder of `nemotron normalize` or `run`"
         raise UsageError("no sealed rows found", folder, fix)
     return [*deduplicated.values()], [target for target in normalised if target.partition not in deduplicated]
 
@@ -195,11 +195,11 @@ def _build(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str,
     section = _dataset_section(dataset, revision, splits, build.run.require_hub("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         what = f"the output folder is inside the dataset {dataset}"
-        raise UsageError(what, build.out_dir, "give --out-dir a folder outside of it")
+        raise UsageError(what, build.out_dir, "set --out-dir to a folder outside of it")
     section |= {"domain": domain} if domain is not None else {}
     if "rows" in content and not (domain or dataset_section.known_domain(section["dataset"])):
         domains = ", ".join(get_args(dataset_section.Domain))
-        raise UsageError("the domain of its rows is unknown", dataset, f"give --domain one of {domains}")
+        raise UsageError("the domain of its rows is unknown", dataset, f"set --domain to one of {domains}")
     if "rows" in content and "system" not in content["rows"]:
         known = {dataset_key(name): efforts for name, efforts in dataset_section.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
@@ -217,7 +217,7 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
     path = Path(section["path"]) if "path" in section else None
     available = list(find_hub_splits(hub, repo, section["revision"]) if path is None else find_folder_splits(path))
     if not available:
-        raise UsageError("no JSON lines or Parquet files found", dataset, "give a dataset of rows")
+        raise UsageError("no JSON lines or Parquet files found", dataset, "choose a dataset of rows")
     unknown = next((split for split in splits if split not in available), None)
     if unknown is not None:
         raise unknown_split_error(unknown, available, dataset)

@@ -38,7 +38,7 @@ def peek(
     from pipeline_assets.build.rows.row_stores import peek as read_row
 
     if row is not None and token is not None:
-        raise UsageError("--row excludes --token", folder, "give one of them")
+        raise UsageError("--row excludes --token", folder, "pass one of them")
     require_manifest(folder)
     with forbid_replacement(folder):
         store = open_rows(folder, SYSTEMS.kinds)

@@ -93,7 +93,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
 def _warnings(plan: RecipePlan) -> list[str]:
     return [
         f"{room.where}: needs {terminal.as_bytes(room.needed)}, but only {terminal.as_bytes(room.free)} are free; "
-        "free some, or give another --data"
+        "free some, or set another --data"
         for room in plan.rooms
         if not room.fits
     ]

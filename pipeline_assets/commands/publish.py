@@ -80,10 +80,10 @@ def _publishable(folder: Path) -> Path:
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
     last = [place for place, manifest in manifests.items() if manifest.digest not in used]
     if not last:
-        raise UsageError("no sealed rows to publish found", folder, "give a folder of pools or normalised rows")
+        raise UsageError("no sealed rows to publish found", folder, "choose a folder of pools or normalised rows")
     if len(last) > 1:
         names = ", ".join(map(str, last[:_SHOWN]))
-        raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "give one of them")
+        raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "pass one of them")
     print_lines([f"publishing {last[0]}"], err=True)
     return last[0]
 

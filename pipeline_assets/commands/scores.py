@@ -56,7 +56,7 @@ def score(
     """
     if scoring["batch_tokens"] < MIN_BATCH_TOKENS:
         what = f"must be at least {MIN_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
-        fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
+        fix = f"for {scoring['batch_tokens']} rows a batch, set their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
     build = build.at_place()
     run, remote = build.run, build.run.remote_launcher
@@ -133,7 +133,7 @@ def sealed_scores(folder: Path) -> list[Target]:
         UsageError: No scores are sealed there; or as `sealed_below`.
     """
     if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
-        raise UsageError("no sealed scores found", folder, "give an output folder of `nemotron score` or `run`")
+        raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
 
 
@@ -224,7 +224,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
             splits.setdefault(pooled_split(name), set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
-        raise UsageError(what, pool, "give pools: Parquet files with the columns id, text and loss_mode")
+        raise UsageError(what, pool, "choose pools: Parquet files with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 

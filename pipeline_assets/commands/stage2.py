@@ -146,7 +146,7 @@ def train(
     _log_to(log_file)
     recipe, path = _pinned(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
-        fix = "give a recipe with `kind: trained` in its `tokenizer`"
+        fix = "use a recipe with `kind: trained` in its `tokenizer`"
         raise UsageError("the recipe does not train a tokenizer", path, fix)
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
@@ -210,12 +210,12 @@ def process(
 def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
     """Return the sha256 of a tokenizer file that the recipe allows."""
     if not file.is_file():
-        raise UsageError("file not found", file, "give a SentencePiece .model")
+        raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)
     expected = getattr(recipe.tokenizer, "expected_sha256", None) or getattr(recipe.tokenizer, "sha256", None)
     if expected not in (None, actual):
         what = f"sha256 is {actual}, but {recipe.name} expects {expected}"
-        raise UsageError(what, file, "give the expected file, or correct the recipe")
+        raise UsageError(what, file, "use the expected file, or correct the recipe")
     return actual
 
 
@@ -295,7 +295,7 @@ def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Pa
     shards = (target for target in recipe.targets() if target.kind.name == TOKEN_SHARDS.name)
     folders = {target.partition or target.name: root / target.folder for target in shards}
     if not folders:
-        raise UsageError("the recipe has no token shards", path, "give a recipe with `shards`")
+        raise UsageError("the recipe has no token shards", path, "use a recipe with `shards`")
     return folders
 
 

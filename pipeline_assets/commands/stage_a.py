@@ -98,7 +98,7 @@ def hf_stream(
 def _resolve_name(name: str, option: str) -> tuple[str, str]:
     """Return the dataset of a typed name, with its default config."""
     if name not in KNOWN and name.count("/") != 1:
-        raise UsageError(f"must be a dataset, got {name!r}", option, f"give owner/name, {' or '.join(KNOWN)}")
+        raise UsageError(f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(KNOWN)}")
     return KNOWN.get(name, (name, "default"))
 
 
@@ -127,7 +127,7 @@ def ingest_wikipedia(
     Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
     """
     if keys["dump_date"] is not None and keys["license_tag"] is not None:
-        fix = "give only --dump-date, which determines the licence, or only --license"
+        fix = "pass only --dump-date, which determines the licence, or only --license"
         raise UsageError("--dump-date excludes --license", "stage-a ingest-wikipedia", fix)
     if keys["dump_date"] is None and keys["license_tag"] is None:
         keys["license_tag"] = UNKNOWN

@@ -74,7 +74,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
         require_manifest(folder)  # a folder that is not an artifact gets that error instead
-        raise UsageError("the folder is in no data root", folder, "give the data root of its inputs with --data")
+        raise UsageError("the folder is in no data root", folder, "pass the data root of its inputs with --data")
     return existing_root(Path(root or "data"))
 
 
@@ -87,7 +87,7 @@ def existing_root(root: Path) -> Path:
     if root.is_dir():
         return root
     what = "expected a folder, got a file" if root.exists() else "folder not found"
-    raise UsageError(what, root, "give the data root with --data")
+    raise UsageError(what, root, "pass the data root with --data")
 
 
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:

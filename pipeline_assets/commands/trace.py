@@ -47,15 +47,15 @@ def trace(
     selectors = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
         if folder is not None or selectors:
-            raise UsageError("excludes FOLDER, --token, --doc-id and --row", "--source", "give it alone or with --data")
+            raise UsageError("excludes FOLDER, --token, --doc-id and --row", "--source", "pass it alone or with --data")
         _trace_source(parse_row(source), terminal.data_root(None, data), as_json)
         return
     if folder is None:
-        fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
+        fix = "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
         raise UsageError("nothing to trace", "trace", fix)
     if len(selectors) != 1:
         what = f"expected one of --token, --doc-id and --row, got {len(selectors)}"
-        raise UsageError(what, folder, "give exactly one of them")
+        raise UsageError(what, folder, "pass exactly one of them")
     root = terminal.data_root(folder, data)
     with forbid_replacement(folder):
         require_manifest(folder)

@@ -45,7 +45,7 @@ def verify(
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
     if sample is None and seed != "0":
-        raise UsageError("needs --sample", "--seed", "give --sample too")
+        raise UsageError("needs --sample", "--seed", "pass --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()

@@ -272,7 +272,7 @@ def _unknown_repo(request: HubRequest) -> Refused:
 def _check_content(request: HubRequest, repo: Repo, revision: str) -> None:
     """Check the revision and, for a gated repo, the token."""
     if repo.is_gated and not request.has_token:
-        raise Refused(403, "GatedRepo", "Access to this repo is restricted: ask for it, then give a token")
+        raise Refused(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
     _check_revision(repo, revision)
 
 

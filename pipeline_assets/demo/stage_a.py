@@ -112,7 +112,7 @@ def _claim(root: Path) -> None:
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if parent.is_dir() and not os.access(parent, os.W_OK):
-        raise RetryableError("writing is not allowed", parent, "give write permission, or another folder")
+        raise RetryableError("writing is not allowed", parent, "grant write permission, or choose another folder")
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return

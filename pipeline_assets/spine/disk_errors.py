@@ -26,12 +26,12 @@ def explain(error: OSError, path: Path) -> InputError:
             fix = "raise the limit (ulimit -f), then run the same command to continue"
             return NoSpaceError("the file reached the file size limit", path, fix)
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
-            return RetryableError("reading is not allowed", path, "give read permission")
+            return RetryableError("reading is not allowed", path, "grant read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return RetryableError("writing is not allowed", path, "give write permission, or another folder")
+            return RetryableError("writing is not allowed", path, "grant write permission, or choose another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
-            return UsageError("expected a folder, got a file", file, "give another folder, or move the file away")
+            return UsageError("expected a folder, got a file", file, "choose another folder, or move the file away")
     return RetryableError(
         f"the operating system reports: {error.strerror or error}", path, "fix that, then run the same command"
     )

@@ -72,7 +72,7 @@ class MetadataFile(Generic[T]):
         except IsADirectoryError:
             raise self._refused("the path is a folder", path) from None
         except PermissionError:
-            raise RetryableError("reading is not allowed", path, "give read permission") from None
+            raise RetryableError("reading is not allowed", path, "grant read permission") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP and not self.allow_symlink and os.path.islink(path)
             raise self._refused("the path is a link" if is_link else read_error_text(error), path) from None

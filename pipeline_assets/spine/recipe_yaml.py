@@ -13,7 +13,7 @@ import yaml
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.metadata_file import MetadataFile
 
-RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "give a recipe file", object, allow_symlink=True)
+RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
 _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 
@@ -34,7 +34,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
     except InputError as error:
-        raise UsageError(error.what, path, f"give a {what.removesuffix(' file')} file") from None
+        raise UsageError(error.what, path, f"pass a {what.removesuffix(' file')} file") from None
     if values is None:
         raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):

@@ -99,7 +99,7 @@ class StageARecipe(Recipe):
             yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
         stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
         for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
-            yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "give one of them another name")
+            yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "rename one of them")
         for value, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
             if value and values.get("dedup") is None:
                 key = ".".join(location)

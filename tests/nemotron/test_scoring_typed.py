@@ -63,7 +63,7 @@ def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
 TOO_LONG = "--max-length: must be at most the model's 4,096 tokens, got 5,000; set 4096 or less"
 TOO_SMALL = (
     "--batch-tokens: must be at least 512, got 8: it counts tokens, not rows; "
-    r"for 8 rows a batch, give their number times the tokens of a row \(--max-length\)"
+    r"for 8 rows a batch, set their number times the tokens of a row \(--max-length\)"
 )
 
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of 
 from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
 
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
-NOWHERE = "folder not found; give a folder, or owner/name"
-EMPTY = "must not be empty; give a folder, or owner/name"
+NOWHERE = "folder not found; pass a folder, or owner/name"
+EMPTY = "must not be empty; pass a folder, or owner/name"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def chats(tmp_path: Path) -> Path:
         ),
         (f"inventory --dataset {AGENTIC} --revision v2", f"revision v2 not found; run `corpusmill pin {AGENTIC}`"),
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
-        ("inventory --dataset chats/train.jsonl", "expected a folder, got a file; give the folder that contains it"),
+        ("inventory --dataset chats/train.jsonl", "expected a folder, got a file; pass the folder that contains it"),
         ("inventory --dataset chat", f"chat: {NOWHERE}"),
         (
             "inventory --dataset chats --max-records 0",
@@ -55,7 +55,7 @@ def chats(tmp_path: Path) -> Path:
         ),
         (
             "normalize --dataset chats",
-            "the domain of its rows is unknown; give --domain one of math, proof, science",
+            "the domain of its rows is unknown; set --domain to one of math, proof, science",
         ),
         ("normalize --dataset chats --domain maths", "--domain"),
         ("normalize --dataset chats --domain math --template harmony", "--template"),
@@ -68,7 +68,7 @@ def chats(tmp_path: Path) -> Path:
         ),
         (
             "score --pool lines --model {model}",
-            "lines: no Parquet files found; give pools: Parquet files with the columns id, text",
+            "lines: no Parquet files found; choose pools: Parquet files with the columns id, text",
         ),
         ("score --pool nowhere --model {model}", f"nowhere: {NOWHERE}"),
         ("score --pool pool --model no/such/folder", f"no/such/folder: {NOWHERE}"),
@@ -87,9 +87,9 @@ def chats(tmp_path: Path) -> Path:
             "score --pool pool --model {model} --pool-revision main",
             "a folder has no commits, got --pool-revision; omit --pool-revision",
         ),
-        ("percentiles --in-dir pool", "no sealed scores found; give an output folder of `nemotron score` or `run`"),
-        ("subsets --in-dir pool", "no sealed scores found; give an output folder of `nemotron score` or `run`"),
-        ("pools --in-dir pool", "no sealed rows found; give an output folder of `nemotron normalize` or `run`"),
+        ("percentiles --in-dir pool", "no sealed scores found; choose an output folder of `nemotron score` or `run`"),
+        ("subsets --in-dir pool", "no sealed scores found; choose an output folder of `nemotron score` or `run`"),
+        ("pools --in-dir pool", "no sealed rows found; choose an output folder of `nemotron normalize` or `run`"),
         ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
         ("subsets --in-dir pool --rules no.yaml", "no.yaml: recipe not found"),
     ],
@@ -214,8 +214,8 @@ def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
     beside = to(chats / "out")
 
     assert (within.returncode, beside.returncode) == (2, 2)
-    assert "expected a data root, got an artifact; give --out-dir another folder" in only_line(within)
-    assert f"the output folder is inside the dataset {chats}; give --out-dir a folder outside of it" in only_line(
+    assert "expected a data root, got an artifact; set --out-dir to another folder" in only_line(within)
+    assert f"the output folder is inside the dataset {chats}; set --out-dir to a folder outside of it" in only_line(
         beside
     )
 

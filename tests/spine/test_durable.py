@@ -147,8 +147,8 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
             "EFBIG",
             "the file reached the file size limit; raise the limit (ulimit -f), then run the same command to continue",
         ),
-        ("EACCES EPERM EROFS", "writing is not allowed; give write permission, or another folder"),
-        ("ENOTDIR EEXIST", "expected a folder, got a file; give another folder, or move the file away"),
+        ("EACCES EPERM EROFS", "writing is not allowed; grant write permission, or choose another folder"),
+        ("ENOTDIR EEXIST", "expected a folder, got a file; choose another folder, or move the file away"),
         (
             "EIO ENOLCK ELOOP ENAMETOOLONG ESTALE",
             "the operating system reports: bad disk; fix that, then run the same command",
@@ -166,7 +166,7 @@ def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.Monke
 
     error = explain(OSError(errno.EACCES, "denied"), path)
 
-    assert str(error) == f"{path}: reading is not allowed; give read permission"
+    assert str(error) == f"{path}: reading is not allowed; grant read permission"
 
 
 def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, na
 
 
 def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
-    assert str(refusal(tmp_path)) == f"{tmp_path}: not a valid recipe: the path is a folder; give a recipe file"
+    assert str(refusal(tmp_path)) == f"{tmp_path}: not a valid recipe: the path is a folder; pass a recipe file"
 
 
 def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:

@@ -82,7 +82,7 @@ class OpenedArtifact:
         """
         selectors = (row is not None) + (doc_id is not None) + (token is not None)
         if selectors != 1:
-            raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "give one of them")
+            raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "pass one of them")
         if token is not None:
             return [trace_token(self.rows, token)]
         return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)

@@ -123,7 +123,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
     """
     if a.manifest.kind != b.manifest.kind:
         what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
-        raise UsageError(what, b.folder, "give two artifacts of one kind")
+        raise UsageError(what, b.folder, "choose two artifacts of one kind")
     if a.manifest.digest == b.manifest.digest:
         return Comparison(a, b)
     identity_a, identity_b = a.manifest.identity, b.manifest.identity

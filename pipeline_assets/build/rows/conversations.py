@@ -51,7 +51,7 @@ class ConversationRows(FileRows):
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
-    id_name, advice = "id", "see the column `id`, or give the number of a row to --row"
+    id_name, advice = "id", "see the column `id`, or pass the number of a row to --row"
     upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 

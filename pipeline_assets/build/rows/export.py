@@ -63,7 +63,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
 
 
 def _exists_error(out: Path) -> UsageError:
-    return UsageError("folder already exists", out, "give another folder, or remove it")
+    return UsageError("folder already exists", out, "choose another folder, or remove this one")
 
 
 def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> CardSplit:

@@ -58,7 +58,7 @@ def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
         what = f"{matches[0][0].folder} lists this file, but no documents were built from it yet"
         raise InputError(what, source.file, "build its recipe with `corpusmill run`")
     names = sorted({source_name(listing.manifest, lineage.root) for listing in listings})
-    fix = f"known sources: {', '.join(names)}" if names else "give the data root of a build with --data"
+    fix = f"known sources: {', '.join(names)}" if names else "pass the data root of a build with --data"
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
 
-_ADVICE = f"see the ids in {MANIFEST}, or give the number of a pair to --row"
+_ADVICE = f"see the ids in {MANIFEST}, or pass the number of a pair to --row"
 
 
 class PairRows(RowStore):
@@ -96,7 +96,7 @@ class EncodedPairs(RowStore):
         return Row(number, (Part(uid, split, MANIFEST, number, text, tokens=len(ids)),), ids=ids)
 
     def row_of_token(self, position: int) -> int:
-        raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "give --row")
+        raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "use --row")
 
     def find(self, row_id: str) -> list[int]:
         return [number for number, uid in enumerate(self.cache.uids.tolist()) if uid == row_id.encode()]

@@ -51,8 +51,8 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
         return store
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
     if members:
-        raise UsageError("expected one split, got a dataset of splits", folder, f"give one of {', '.join(members)}")
-    fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
+        raise UsageError("expected one split, got a dataset of splits", folder, f"choose one of {', '.join(members)}")
+    fix = "pass the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
     raise UsageError(f"{artifact.manifest.kind} has no rows", folder, fix)
 
 

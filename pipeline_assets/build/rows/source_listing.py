@@ -60,7 +60,7 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
         corpus = reader
         if not reader.manifest.identity.inputs:
             what = f"{reader.manifest.kind} has no inputs"
-            raise InputError(what, reader.folder, "give a corpus that is derived from a source")
+            raise InputError(what, reader.folder, "choose a corpus that is derived from a source")
         reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, lineage.root)
 

@@ -206,12 +206,12 @@ class RowStore(ABC):
     def check_range(self, what: str, number: int, count: int) -> None:
         """Raise UsageError unless a number is in 0 to count - 1."""
         if not 0 <= number < count:
-            fix = f"give 0 to {count - 1:,}" if count else "the artifact is empty, choose another one"
+            fix = f"choose 0 to {count - 1:,}" if count else "the artifact is empty, choose another one"
             raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
         """Return the row that contains a token of the token file, or raise UsageError."""
-        raise UsageError(f"artifact contains {self.labels.contents}, not tokens", self.artifact.folder, "give --row")
+        raise UsageError(f"artifact contains {self.labels.contents}, not tokens", self.artifact.folder, "use --row")
 
     def listing(self, source: str) -> SourceListing:
         """Return the listing of a source's files, or raise InputError."""
@@ -265,7 +265,7 @@ class RowStore(ABC):
 
     def table_shards(self) -> list[TableShard]:
         """Return the shards as Arrow tables, or raise UsageError for tokens."""
-        fix = "give documents (normalized, filtered, deduplicated, …) or normalised rows"
+        fix = "choose documents (normalized, filtered, deduplicated, …) or normalised rows"
         raise UsageError(f"expected rows of text, got {self.artifact.manifest.kind}", self.artifact.folder, fix)
 
 

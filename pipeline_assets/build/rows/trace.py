@@ -103,7 +103,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
     if part is None:
         tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
         what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
-        raise UsageError(what, store.artifact.folder, f"give {first:,} to {first + tokens - 1:,}")
+        raise UsageError(what, store.artifact.folder, f"choose {first:,} to {first + tokens - 1:,}")
     return _traced(store, [(row, part)], position, not store.holds_several)
 
 

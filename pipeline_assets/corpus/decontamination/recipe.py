@@ -102,7 +102,7 @@ class EvaluationRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_rows_or_texts(self) -> Self:
         if (self.columns is None) == (self.text_unit is None):
-            raise ValueError("give either `columns` for files of rows, or `text_unit` for text files")
+            raise ValueError("set either `columns` for files of rows, or `text_unit` for text files")
         return self
 
 

@@ -154,7 +154,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_one_proposer(self) -> Self:
         if (self.minhash is None) == (self.faiss is None):
-            raise ValueError("give one of `minhash` and `faiss`, to propose pairs")
+            raise ValueError("set one of `minhash` and `faiss`, to propose pairs")
         return self
 
 

@@ -94,7 +94,7 @@ def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[Co
         raise UsageError(
             f"the source {without[0]} has no weight",
             RecipeKey("pack.weights"),
-            "give it one, or pack a corpus without it",
+            "set its weight, or pack a corpus without it",
         )
     return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
 

@@ -151,7 +151,7 @@ def materialize(
     if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
         differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
         if differences:
-            fix = "give another folder, or replace=True to draw the sample again"
+            fix = "choose another folder, or pass replace=True to draw the sample again"
             raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
         return manifest
     data, meta = _describe(draw(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
@@ -180,7 +180,7 @@ def _describe(
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none dropped"
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
-        raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or give more files")
+        raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or add files")
     meta = sample.request_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [

@@ -48,7 +48,7 @@ class EncodeSection(EncodeRecipe):
     @pydantic.model_validator(mode="after")
     def _check_pin(self) -> Self:
         if (self.model is None) != (self.model_sha256 is None):
-            raise ValueError("give both `model` and `model_sha256`, or neither to train a model")
+            raise ValueError("set both `model` and `model_sha256`, or neither to train a model")
         return self
 
     def cache_content(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _STEP = 100  # a reduced number of pieces is a multiple of this
-MODEL_HINT = "give a SentencePiece .model"
+MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
@@ -29,10 +29,10 @@ def model_data(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None
         InputError: The sha256 of the external model differs, or no model can be trained.
     """
     if (recipe.model_sha256 is None) != (external is None):
-        fix = "give both the model's file and its sha256, or neither"
+        fix = "set both the model's file and its sha256, or neither"
         raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
     if recipe.model_sha256 is not None and external is not None:
-        return read_pinned(external, recipe.model_sha256, "give the path of a SentencePiece .model file")
+        return read_pinned(external, recipe.model_sha256, "pass the path of a SentencePiece .model file")
     try:
         return train_unigram(lines, recipe).model
     except VocabularyTooLargeError as error:
@@ -49,7 +49,7 @@ def load_model(data: bytes, where: Path) -> SentencePieceModel:
     """
     library = parse_sentencepiece(data, where)
     if library.eos_id() < 0:
-        raise InputError("the model has no piece that ends a sequence", where, "give a model that has </s>")
+        raise InputError("the model has no piece that ends a sequence", where, "use a model that has </s>")
     return SentencePieceModel(library, library.eos_id())
 
 

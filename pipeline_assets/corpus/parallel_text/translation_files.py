@@ -23,7 +23,7 @@ from pipeline_assets.spine.section import COMMIT_PATTERN, RecipeSection
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
-_FIX = "name one of these, or give another set or file"
+_FIX = "choose one of these, or another set or file"
 
 
 class PairSource(RecipeSection):
@@ -54,7 +54,7 @@ class PairSource(RecipeSection):
     def _check_location(self) -> Self:
         on_hub = self.dataset is not None and self.revision is not None
         if on_hub == (self.path is not None):
-            raise ValueError("give `dataset` and `revision` of a hub, or the `path` of a local folder")
+            raise ValueError("set `dataset` and `revision` of a hub, or the `path` of a local folder")
         return self
 
     def patterns(self) -> tuple[str, ...]:

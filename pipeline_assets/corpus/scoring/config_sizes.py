@@ -47,11 +47,11 @@ def check_config_sizes(folder: Path) -> None:
         InputError: The config is not a mapping, a size is below 1, or the config has more layers than the weights have
             tensors.
     """
-    with wrap_library_errors("config.json cannot be read", folder, "give the whole model"):
+    with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
             raise ValueError("expected a JSON mapping")
-    fix = "give a model whose config belongs to its weights"
+    fix = "use a model whose config belongs to its weights"
     for section in (config, section_at(config, "text_config")):
         for name in _POSITIVE:
             if _is_number(value := section.get(name)) and value < 1:

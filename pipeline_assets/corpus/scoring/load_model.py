@@ -31,7 +31,7 @@ from pipeline_assets.spine.recipe_yaml import section_at
 
 _RANDOM_LENGTHS = 24, 7, 40
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # nats per token, for the random rows
-_MODEL_FIX = "give a causal language model that transformers can load on this machine"
+_MODEL_FIX = "use a causal language model that transformers can load on this machine"
 _QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
 
 
@@ -54,7 +54,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     torch.set_num_threads(recipe.threads)
     check_config_sizes(folder)
     with wrap_library_errors(
-        "config.json cannot be read", folder, "give a model that this version of transformers supports"
+        "config.json cannot be read", folder, "use a model that this version of transformers supports"
     ):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     check_quantisation(config, folder, recipe.dequantise)
@@ -85,7 +85,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
         what = "its positions (dynamic RoPE) depend on earlier rows, so scores would depend on the order of rows"
-        raise InputError(what, folder, "give a model with another RoPE, or set another `rope_type` in its config")
+        raise InputError(what, folder, "use a model with another RoPE, or set another `rope_type` in its config")
     return "longrope" in types
 
 
@@ -155,7 +155,7 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     wrong = sorted(map(str, (*loading_info["missing_keys"], *loading_info["mismatched_keys"])))
     if wrong:
         what = f"weights are missing or have another shape, such as {wrong[0]} ({len(wrong):,} in all)"
-        raise InputError(what, folder, "give all files of the model; missing weights are not initialised")
+        raise InputError(what, folder, "use a folder with all files of the model; missing weights are not initialised")
     return network.eval()
 
 
@@ -167,7 +167,7 @@ def _find_head(network: Any, folder: Path) -> LmHead:
     head, config = network.get_output_embeddings(), network.config.get_text_config()
     if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
         what = f"LM head must be a matrix of floats, got {type(head).__name__}"
-        raise InputError(what, folder, "give a model whose LM head is not quantised")
+        raise InputError(what, folder, "use a model whose LM head is not quantised")
     return LmHead(head.weight, head.bias, _find_scale(config), getattr(config, "final_logit_softcapping", None))
 
 

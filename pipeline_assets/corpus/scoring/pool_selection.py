@@ -63,7 +63,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     by_file = {name: _id_hashes(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
     if not len(hashes):
-        raise InputError("the pools of this split have no rows", next(iter(files.values())), "give pools with rows")
+        raise InputError("the pools of this split have no rows", next(iter(files.values())), "choose pools with rows")
     _, first = np.unique(hashes, return_index=True)  # in the order of the hashes
     is_chosen = np.zeros(len(hashes), bool)
     is_chosen[first[:max_rows]] = True
@@ -83,7 +83,7 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
         what = f"not a Parquet file ({one_line(error, 120)})"
-        fix = "give pools as Parquet; polars.read_ndjson(FILE).write_parquet(FILE) converts JSON lines"
+        fix = "use pools in Parquet; polars.read_ndjson(FILE).write_parquet(FILE) converts JSON lines"
         if path.suffix == ".parquet":
             what, fix = "truncated, damaged or not a Parquet file", f"fetch or write it again; {fix}"
         raise InputError(what, path, fix) from None

@@ -109,7 +109,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
     embeddings = model.network.get_input_embeddings().weight.shape[0]
     if tokens > embeddings:
         what = f"the tokenizer has {tokens:,} tokens, but the model has only {embeddings:,} embeddings"
-        raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
+        raise InputError(what, scorer.folder, "use the tokenizer that the model was trained with")
     if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
         what = f"must be at most the model's {model.max_tokens:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, RecipeKey("scoring.max_length"), f"set {model.max_tokens} or less")

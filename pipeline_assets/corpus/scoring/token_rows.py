@@ -113,12 +113,14 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
     except (ValueError, AttributeError) as error:
-        raise InputError(f"not a valid tokenizer.json ({error})", path, "give all files of the model") from None
+        raise InputError(
+            f"not a valid tokenizer.json ({error})", path, "use a folder with all files of the model"
+        ) from None
     special = {token["content"] for token in added if token.get("special")}
     missing = [control for control in STRUCTURE if control not in special]
     if missing:
         what = f"the model's tokenizer lacks the special tokens {', '.join(missing)} of Harmony"
-        fix = "give a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
+        fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
         raise InputError(what, folder, fix)
     recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=END)
     return load_hf_tokenizer(recipe, path)

@@ -60,7 +60,7 @@ def rank_places(
     share = ranks * batch if drop_last else ranks
     used = -(-rows // share) * share if padding else rows - rows % share
     if not used:
-        fix = "give fewer ranks" + ", or a smaller batch" * drop_last
+        fix = "use fewer ranks" + ", or a smaller batch" * drop_last
         raise ValueError(f"{ranks} ranks need at least {share} rows, got {rows}: {fix}")
     return range(step * ranks * batch + rank, used, ranks)
 

@@ -97,7 +97,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
     try:
         check_compatible(opened)
     except ValueError as error:
-        raise UsageError(str(error), _WHERE, "give corpora with equal row lengths, dtypes and tokenizers") from None
+        raise UsageError(str(error), _WHERE, "choose corpora with equal row lengths, dtypes and tokenizers") from None
     seq_len = next(iter(opened.values())).seq_len
     sha256 = {name: {file.path: file.sha256 for file in corpus.manifest.storage} for name, corpus in corpora.items()}
     used, segments, stop = dict.fromkeys(opened, 0), list[Segment](), 0

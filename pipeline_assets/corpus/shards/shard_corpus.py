@@ -98,7 +98,7 @@ def _shard(
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
         what = f"must be at most {remainder:,}, the number of tokens, got {recipe.seq_len:,}"
-        raise UsageError(what, RecipeKey("shards.seq_len"), "give more text, or set shorter rows")
+        raise UsageError(what, RecipeKey("shards.seq_len"), "add text, or set shorter rows")
     tasks = [Task.for_kernel(write_shard, shard, tokenizer, dtype) for shard in token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
@@ -197,7 +197,7 @@ def write_shard(
             wrong = (ids < 0) | (ids >= vocabulary_size)
             if wrong.any():
                 what = f"tokenizer returned id {ids[wrong.argmax()]:,}, but its vocabulary has {vocabulary_size:,}"
-                raise InputError(what, tokenizer.path, "give a tokenizer whose ids are all in its vocabulary")
+                raise InputError(what, tokenizer.path, "use a tokenizer whose ids are all in its vocabulary")
             file.write(ids.astype(stored).data)
     return Receipt([OutputFile.plain(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]})
 

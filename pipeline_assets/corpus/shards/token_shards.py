@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHARD_SUFFIX = ".npy"
 _FIX = "restore the file or rebuild the set"
 _REOPEN_HINT = "open the set again"
-_FOLDER_FIX = "give the folder of token shards"
+_FOLDER_FIX = "pass the folder of token shards"
 # A map keeps its file open, so use at most half of the process's limit of open files.
 _MAX_MAPS = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 _CACHED_ROW_GROUPS = 4

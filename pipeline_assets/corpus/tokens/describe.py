@@ -34,7 +34,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("not a sha256", expected_sha256, "give 64 hex digits")
+        raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits")
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
     recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or actual, end_of_document="</s>")
     model = load_sentencepiece(recipe, path)
@@ -71,14 +71,14 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
             gigatoken and tiktoken encode the probe differently.
     """
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("not a sha256", expected_sha256, "give 64 hex digits, or omit it for the shipped file")
+        raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_harmony.read_ranks(path))
     if ranks != o200k_harmony.RANKS:
         raise InputError(
             f"the file has {ranks:,} ranks, expected {o200k_harmony.RANKS:,} of {o200k_harmony.FAMILY}",
             path,
-            "give o200k_base.tiktoken",
+            "use o200k_base.tiktoken",
         )
     runs = encoder.encode(_PROBE)
     slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]

@@ -22,7 +22,7 @@ from pipeline_assets.spine.install_hints import not_installed
 if TYPE_CHECKING:
     import tokenizers
 
-_FIX = "give the path of a tokenizer.json"
+_FIX = "pass the path of a tokenizer.json"
 _MAX_IDS = 2**31
 # Steps of a normaliser or pre-tokenizer that can remove characters other than blanks; one that replaces blanks cannot.
 _REMOVES_TEXT = re.compile(
@@ -77,7 +77,7 @@ class HfTokenizer(Tokenizer):
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
-            fix = "give a tokenizer.json that has an id for every text"
+            fix = "use a tokenizer.json that has an id for every text"
             raise InputError(f"the tokenizer cannot encode a text ({error})", self._path, fix) from None
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
@@ -109,7 +109,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     added = content.get("added_tokens") or []
     _check_ids(added, vocabulary, path)
     if content["model"].get("dropout"):
-        raise InputError("the tokenizer drops merges at random (model.dropout)", path, "give a file without dropout")
+        raise InputError("the tokenizer drops merges at random (model.dropout)", path, "use a file without dropout")
     special = {token["content"]: int(token["id"]) for token in added if token["special"]}
     if recipe.end_of_document not in special:
         what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
@@ -138,7 +138,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
     if padding > largest:
         what = f"padding id is {padding}, the largest id is {largest}"
         raise InputError(
-            what, path, "give a file whose `padding.pad_id` is the id of a special token, or without padding"
+            what, path, "use a file whose `padding.pad_id` is the id of a special token, or without padding"
         )
     return padding
 
@@ -150,10 +150,10 @@ def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path
             what = (
                 f"{token['content']!r} has id {token['id']} in the file, {vocabulary.get(token['content'])} when loaded"
             )
-            raise InputError(what, path, "give a file whose ids have no gap")
+            raise InputError(what, path, "use a file whose ids have no gap")
     if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
         what = f"the largest id is {max(vocabulary.values(), default=None)}"
-        raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}, because tokens are int32")
+        raise InputError(what, path, f"use a tokenizer with ids below {_MAX_IDS:,}, because tokens are int32")
 
 
 def _hf_losses(

@@ -242,7 +242,7 @@ def check_vocabulary(vocabulary: Path, sha256: str) -> None:
     Raises:
         InputError: The file is missing or differs from the pinned hash.
     """
-    fix = "reinstall the program" if vocabulary == VOCABULARY else "give the path of a .tiktoken file"
+    fix = "reinstall the program" if vocabulary == VOCABULARY else "pass the path of a .tiktoken file"
     read_pinned(vocabulary, sha256, fix)
 
 
@@ -259,7 +259,7 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
         ranks = {}
     if not ranks or list(ranks.values()) != list(range(len(ranks))):
         raise InputError(
-            "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "give a .tiktoken rank file"
+            "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "use a .tiktoken rank file"
         )
     return ranks
 

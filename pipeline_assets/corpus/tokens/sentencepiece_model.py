@@ -15,7 +15,7 @@ from pipeline_assets.spine.install_hints import not_installed
 if TYPE_CHECKING:
     import sentencepiece
 
-_FIX = "give the path of a SentencePiece .model file"
+_FIX = "pass the path of a SentencePiece .model file"
 
 
 class SentencePieceModel(Tokenizer):

@@ -112,7 +112,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
     read = counted()
     first = next(read, None)
     if first is None:
-        raise InputError("no text to train on", "the sample", "give sources with text")
+        raise InputError("no text to train on", "the sample", "choose sources with text")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -165,7 +165,7 @@ def _training_error(message: str, vocab_size: int) -> InputError:
     where = RecipeKey("tokenizer.vocab_size")
     if match := _TOO_LARGE.search(message):
         maximum = int(match[1])
-        fix = f"give more text, or lower it to at most {maximum:,}"
+        fix = f"add text, or set at most {maximum:,}"
         error = VocabularyTooLargeError(f"must be <= {maximum:,} for this sample, got {vocab_size:,}", where, fix)
         error.max_pieces = maximum
         return error
@@ -174,4 +174,4 @@ def _training_error(message: str, vocab_size: int) -> InputError:
         what = f"must be > {minimum:,} for the characters of this sample, got {vocab_size:,}"
         return UsageError(what, where, "raise it, or lower `character_coverage`")
     what = f"SentencePiece cannot train on this text ({' '.join(message.split())[:200]})"
-    return InputError(what, "the sample", "give other text")
+    return InputError(what, "the sample", "use other text")

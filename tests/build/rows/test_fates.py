@@ -319,7 +319,7 @@ def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
     )
 
     assert refused == (f"{other.file}: no source below {root} lists this file; known sources: maker/pages@{revision}")
-    assert empty.endswith("lists this file; give the data root of a build with --data")
+    assert empty.endswith("lists this file; pass the data root of a build with --data")
 
 
 def test_a_source_row_reads_back_as_it_is_written() -> None:

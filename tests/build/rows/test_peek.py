@@ -46,7 +46,7 @@ def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[...,
 def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
     train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
-    with pytest.raises(UsageError, match=f"row {len(train)} not found; give 0 to {len(train) - 1}"):
+    with pytest.raises(UsageError, match=f"row {len(train)} not found; choose 0 to {len(train) - 1}"):
         peek(train, row=len(train))
     assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
         f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "

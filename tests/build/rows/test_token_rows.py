@@ -154,9 +154,9 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
 def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
     store = rows_of(pack(strategy="sequential").folder)
 
-    with pytest.raises(UsageError, match=r"token 256 not found; give 0 to 255"):
+    with pytest.raises(UsageError, match=r"token 256 not found; choose 0 to 255"):
         trace_token(store, 256)
-    with pytest.raises(UsageError, match=r"row 4 not found; give 0 to 3"):
+    with pytest.raises(UsageError, match=r"row 4 not found; choose 0 to 3"):
         trace_row(store, 4)
     with pytest.raises(UsageError, match=r"no segment has the doc_id 'l-1'"):
         trace_id(store, "l-1")

@@ -172,4 +172,4 @@ def test_an_evaluation_set_says_whether_its_files_are_rows_or_text() -> None:
     with pytest.raises(UsageError) as error:
         EvaluationRecipe.from_content({"name": "quiz", "files": ["a.txt"], "columns": None, "text_unit": None})
 
-    assert "give either `columns` for files of rows, or `text_unit` for text files" in error.value.what
+    assert "set either `columns` for files of rows, or `text_unit` for text files" in error.value.what

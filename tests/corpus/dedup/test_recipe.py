@@ -50,7 +50,7 @@ def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> Non
 
 
 def test_pairs_are_proposed_in_one_way() -> None:
-    with pytest.raises(ValueError, match="give one of `minhash` and `faiss`"):
+    with pytest.raises(ValueError, match="set one of `minhash` and `faiss`"):
         DedupRecipe.model_validate({"near": recipe().content()["near"] | {"faiss": SKETCHES}})
 
 

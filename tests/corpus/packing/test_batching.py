@@ -159,10 +159,10 @@ def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"ranks": 22}, "22 ranks need at least 22 rows, got 21: give fewer ranks"),
+        ({"ranks": 22}, "22 ranks need at least 22 rows, got 21: use fewer ranks"),
         (
             {"ranks": 2, "batch": 11, "drop_last": True},
-            "2 ranks need at least 22 rows, got 21: give fewer ranks, or a smaller batch",
+            "2 ranks need at least 22 rows, got 21: use fewer ranks, or a smaller batch",
         ),
         ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),

@@ -71,7 +71,10 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
             {"weights": {"a": "0.5", "bb": "0.5"}},
             "pack.weights: source bb not found; did you mean b?",
         ),
-        ({"weights": {"a": "1"}}, "pack.weights: the source b has no weight; give it one, or pack a corpus without it"),
+        (
+            {"weights": {"a": "1"}},
+            "pack.weights: the source b has no weight; set its weight, or pack a corpus without it",
+        ),
     ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:

@@ -206,7 +206,7 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         (
             {"k": 301},
             "k: must be at most 300, the pairs among 300 rows (none dropped), got 301; "
-            "request fewer, loosen the filters, or give more files",
+            "request fewer, loosen the filters, or add files",
         ),
         (
             {"weight": "chars"},
@@ -232,7 +232,7 @@ def test_a_recipe_that_asks_too_much_is_told_so(
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: Path) -> None:
-    fix = "name one of these, or give another set or file"
+    fix = "choose one of these, or another set or file"
     write = translation_parquet if suffix == "parquet" else translation_lines
     german = write(tmp_path / f"de.{suffix}", [{"de": "Hallo", "en": "Hello"}])
     assert refusal(lambda: sample([german], tmp_path / "s")) == (

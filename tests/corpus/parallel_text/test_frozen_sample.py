@@ -60,7 +60,7 @@ def test_another_request_is_refused(request_of: dict[str, object], tmp_path: Pat
     message = refusal(lambda: materialize(**request_of | changes), UsageError)
 
     assert message.startswith(f"{tmp_path}/sample/manifest.jsonl: the frozen sample differs: {difference}")
-    assert message.endswith("; give another folder, or replace=True to draw the sample again")
+    assert message.endswith("; choose another folder, or pass replace=True to draw the sample again")
     assert stored(tmp_path / "sample") == before
 
 

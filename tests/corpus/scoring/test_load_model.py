@@ -89,7 +89,7 @@ def cut_short(weights: Path) -> None:
     [
         (
             without_a_weight,
-            r"weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight \(1 in all\); give all files .*",
+            r"weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight \(1 in all\); use a folder with .*",
         ),
         (cut_short, r"weights are truncated or damaged \(.*; fetch or copy the model again"),
     ],

@@ -117,7 +117,7 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
 
     line = refusal(scorer_of(folder).warm_up)
 
-    said = "the model's tokenizer lacks the special tokens <|return|> of Harmony; give a model"
+    said = "the model's tokenizer lacks the special tokens <|return|> of Harmony; use a model"
     assert line.startswith(f"{folder}: {said}")
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
         (
             {"tokenizer": "o200k_harmony"},
             InputError,
-            "the tokenizer has 201,088 tokens, but the model has only 500 embeddings; give",
+            "the tokenizer has 201,088 tokens, but the model has only 500 embeddings; use",
         ),
     ],
 )

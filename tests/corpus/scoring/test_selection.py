@@ -127,8 +127,8 @@ def write_torn(path: Path) -> None:
     ("write", "said"),
     [
         (write_lines, "polars.read_ndjson(FILE).write_parquet(FILE) converts JSON lines"),
-        (Path.touch, "truncated, damaged or not a Parquet file; fetch or write it again; give pools as Parquet"),
-        (write_half, "truncated, damaged or not a Parquet file; fetch or write it again; give pools as Parquet"),
+        (Path.touch, "truncated, damaged or not a Parquet file; fetch or write it again; use pools in Parquet"),
+        (write_half, "truncated, damaged or not a Parquet file; fetch or write it again; use pools in Parquet"),
         (write_torn, "the file is damaged; write it again"),
     ],
 )
@@ -148,4 +148,4 @@ def test_pools_without_rows_are_named(tmp_path: Path) -> None:
 
     line = refusal(lambda: select_rows({"a.parquet": path}, None))
 
-    assert line == f"{path}: the pools of this split have no rows; give pools with rows"
+    assert line == f"{path}: the pools of this split have no rows; choose pools with rows"

@@ -132,7 +132,7 @@ def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Arti
 def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
     store = rows_of(shards)
 
-    with pytest.raises(UsageError, match=rf"row {len(store)} not found; give 0 to {len(store) - 1}"):
+    with pytest.raises(UsageError, match=rf"row {len(store)} not found; choose 0 to {len(store) - 1}"):
         peek(store, row=len(store))
     with pytest.raises(UsageError, match="no part has the doc_id 'x'"):
         trace_id(store, "x")

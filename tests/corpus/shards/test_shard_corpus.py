@@ -178,9 +178,7 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
     line = refusal(lambda: shard_documents(folder, documents, words(folder), seq_len=8), UsageError)
 
-    assert line == (
-        "shards.seq_len: must be at most 4, the number of tokens, got 8; give more text, or set shorter rows"
-    )
+    assert line == ("shards.seq_len: must be at most 4, the number of tokens, got 8; add text, or set shorter rows")
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
@@ -192,7 +190,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
 
     assert line == (
         f"{tokenizer.file}: tokenizer returned id 77,000, but its vocabulary has 52; "
-        "give a tokenizer whose ids are all in its vocabulary"
+        "use a tokenizer whose ids are all in its vocabulary"
     )
     assert not (folder / "shard_00000.npy").exists()
 

@@ -154,8 +154,8 @@ def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"source": {"files": ["*"]}}, "give `dataset` and `revision`"),
-        ({"encode": {"model": "spm.model"}}, "give both `model` and `model_sha256`"),
+        ({"source": {"files": ["*"]}}, "set `dataset` and `revision`"),
+        ({"encode": {"model": "spm.model"}}, "set both `model` and `model_sha256`"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:

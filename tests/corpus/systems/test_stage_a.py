@@ -168,7 +168,7 @@ def line_of(error: InputError, tmp_path: Path) -> str:
         (
             lambda content: content.update(dedup={}, seen=["stage_a/x/seen", "stage_a/y/seen"]),
             "two stores in `seen` have the name seen",
-            "give one of them another name",
+            "rename one of them",
             "seen:",
         ),
         (

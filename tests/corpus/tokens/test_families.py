@@ -121,7 +121,7 @@ def test_a_text_that_the_library_cannot_encode_is_the_fault_of_the_file(load_hf:
 
     assert ids_of(tokenizer, "one one") == [[0, 0]]
     with pytest.raises(
-        InputError, match=r"the tokenizer cannot encode a text \(.*\); give a tokenizer.json that has an id"
+        InputError, match=r"the tokenizer cannot encode a text \(.*\); use a tokenizer.json that has an id"
     ) as error:
         tokenizer.encode(["one", "nine"])
     assert error.value.where == str(tmp_path / "tokenizer.json")
@@ -149,21 +149,21 @@ def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) 
         (b"no JSON", "not a tokenizer.json ("),
         (b'{"a": 1}', "not a tokenizer.json ("),
         (b"\xff\xfe", "not a tokenizer.json ("),
-        (hf_content(added_tokens=[added(9, "<end>")]), "'<end>' has id 9 in the file, 4 when loaded; give a file"),
+        (hf_content(added_tokens=[added(9, "<end>")]), "'<end>' has id 9 in the file, 4 when loaded; use a file"),
         (
             hf_content(added_tokens=[added(4, "<end>"), added(9, "<gap>")]),
-            "'<gap>' has id 9 in the file, 5 when loaded; give a file whose ids have no gap",
+            "'<gap>' has id 9 in the file, 5 when loaded; use a file whose ids have no gap",
         ),
         (
             hf_content(model={"type": "WordLevel", "vocab": {"a": 2**31, "<end>": 4}, "unk_token": "a"}),
-            "the largest id is 2147483648; give a tokenizer with ids below 2,147,483,648, because tokens are int32",
+            "the largest id is 2147483648; use a tokenizer with ids below 2,147,483,648, because tokens are int32",
         ),
         (
             hf_content(padding=padded_with(99_999, "[PAD]")),
-            "padding id is 99999, the largest id is 4; give a file whose `padding.pad_id` is the id of a",
+            "padding id is 99999, the largest id is 4; use a file whose `padding.pad_id` is the id of a",
         ),
         (hf_content(padding=padded_with(2**31 + 5, "[PAD]")), "padding id is 2147483653, the largest id is"),
-        (bpe(dropout=0.1), "the tokenizer drops merges at random (model.dropout); give a file without dropout"),
+        (bpe(dropout=0.1), "the tokenizer drops merges at random (model.dropout); use a file without dropout"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(load_hf: Load, content: Content | bytes, complaint: str) -> None:
@@ -267,7 +267,7 @@ def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: 
 
 @pytest.mark.parametrize("data", [b"", b"no model at all", b"\x0a\x03abc"])
 def test_a_file_that_is_no_model_is_refused(load_model: Load, data: bytes) -> None:
-    with pytest.raises(InputError, match="not a SentencePiece model; give the path"):
+    with pytest.raises(InputError, match="not a SentencePiece model; pass the path"):
         load_model(data=data)
 
 

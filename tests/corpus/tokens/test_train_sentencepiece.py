@@ -94,8 +94,7 @@ def test_more_pieces_than_the_sample_supports_says_how_many_it_does(lines: list[
 
     pieces = refused.value.max_pieces
     assert str(refused.value) == (
-        f"tokenizer.vocab_size: must be <= {pieces:,} for this sample, got 100,000; "
-        f"give more text, or lower it to at most {pieces:,}"
+        f"tokenizer.vocab_size: must be <= {pieces:,} for this sample, got 100,000; add text, or set at most {pieces:,}"
     )
     assert train_unigram(lines, UnigramRecipe(vocab_size=pieces)).lines == len(lines)
 

@@ -47,8 +47,8 @@ def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_c
 @pytest.mark.parametrize(
     ("name", "shipped", "why", "fix"),
     [
-        ("none.tiktoken", VOCABULARY.name, "No such file or directory", "give the path of a .tiktoken file"),
-        (".", VOCABULARY.name, "Is a directory", "give the path of a .tiktoken file"),
+        ("none.tiktoken", VOCABULARY.name, "No such file or directory", "pass the path of a .tiktoken file"),
+        (".", VOCABULARY.name, "Is a directory", "pass the path of a .tiktoken file"),
         ("gone.tiktoken", "gone.tiktoken", "No such file or directory", "reinstall the program"),
     ],
 )
@@ -87,7 +87,7 @@ def test_ranks_with_a_gap_or_of_another_form_are_refused(tmp_path: Path, content
         read_ranks(tmp_path / "ranks")
 
     assert str(error.value) == (
-        f"{tmp_path}/ranks: expected lines of `<base64> <rank>` with ranks 0, 1, 2, …; give a .tiktoken rank file"
+        f"{tmp_path}/ranks: expected lines of `<base64> <rank>` with ranks 0, 1, 2, …; use a .tiktoken rank file"
     )
 
 
