@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.fork_server import StartMethod, default_start_method
+from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
 if TYPE_CHECKING:
     from pipeline_assets.build.recipe import Recipe

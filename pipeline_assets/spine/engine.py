@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.fork_server import StartMethod, default_start_method, starter
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import WHOLE, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.start_method import StartMethod, default_start_method, starter
 from pipeline_assets.spine.verified_reads import check_hashes
 
 logger = logging.getLogger("corpusmill")

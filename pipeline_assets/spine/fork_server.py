@@ -1,13 +1,9 @@
-"""Start of worker processes.
+"""Fork server: one process per command that loads what shards need, and forks workers on request.
 
-- `forkserver`: one process per command loads what shards need, and forks a worker on request, so that everything is
-  loaded once and its memory is shared. For Linux.
-- `spawn`: each worker is a new interpreter. For other systems, and where a fork server is killed for its memory.
-
-The fork server runs no thread, so it can fork where the parent process cannot. It starts with the first worker of the
-first stage and serves all stages of the command. It is a fork of the parent if that has no threads that a fork would
-lose, so that nothing is imported twice; else a new interpreter. The standard library's fork server is not used: it
-outlives the command, preloads modules but no tables, and does not report how its workers ended.
+It runs no thread, so it can fork where the parent process cannot. It starts with the first worker of the first stage
+and serves all stages of the command. It is a fork of the parent if that has no threads that a fork would lose, so that
+nothing is imported twice; else a new interpreter. The standard library's fork server is not used: it outlives the
+command, preloads modules but no tables, and does not report how its workers ended.
 """
 
 import contextlib
@@ -20,12 +16,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline_assets.spine import worker
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -36,18 +31,6 @@ NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
-
-
-Starter = Callable[[], worker.Started]
-StartMethod = Literal["forkserver", "spawn"]
-
-
-def default_start_method() -> StartMethod:
-    """Return `forkserver` on Linux, whose system libraries survive a fork.
-
-    Else `spawn`.
-    """
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
@@ -143,16 +126,13 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
-    """Return a function that starts a worker of a stage.
+def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
+    """Return a function that forks a worker of a stage from the server.
 
-    A fork server that was killed is restarted once.
-
-    The function raises InputError if the warm-up does, or if the fork server was killed twice.
+    A server that was killed is restarted once. The function raises InputError if the warm-up does, or if the server was
+    killed twice.
     """
-    if method == "forkserver":
-        return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
-    return functools.partial(worker.start_process, method, worker.serve, work)
+    return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
 
 
 def _start_forked(stage: _Load) -> worker.Started:

@@ -12,10 +12,9 @@ from typing import Generic
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.fork_server import Starter
 from pipeline_assets.spine.stage import WHOLE, S, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
-from pipeline_assets.spine.worker import Job, Worker, describe_exit
+from pipeline_assets.spine.worker import Job, Starter, Worker, describe_exit
 
 logger = logging.getLogger("corpusmill")
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order

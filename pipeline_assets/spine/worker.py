@@ -92,6 +92,9 @@ class Started:
     connection: Connection
 
 
+Starter = Callable[[], Started]
+
+
 class Worker(Generic[S]):
     """Worker process and its current job."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED
-from pipeline_assets.corpus.tokens.losses import LossLimit
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, require_manifest
 
 

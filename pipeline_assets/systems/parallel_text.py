@@ -28,7 +28,7 @@ from pipeline_assets.corpus.parallel_text.translation_files import PairSource, T
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder, open_pinned_files
-from pipeline_assets.corpus.tokens.losses import LossLimit
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError

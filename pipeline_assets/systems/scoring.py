@@ -27,7 +27,8 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, rows_have_scores, scores_are_stable
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
-from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
+from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult

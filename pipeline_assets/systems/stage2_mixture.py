@@ -40,8 +40,8 @@ from pipeline_assets.corpus.shards.recipe import (
 )
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import LossLimit
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.unigram import check_trainer
 from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact

@@ -14,7 +14,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.fork_server import StartMethod
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
+from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.weights import check_weights
 from pipeline_assets.spine.manifest import Manifest, StageVersion

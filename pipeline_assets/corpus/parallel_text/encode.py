@@ -17,7 +17,8 @@ from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_cov
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
-from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, Losses, LossLimit, lost_text
+from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
+from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError

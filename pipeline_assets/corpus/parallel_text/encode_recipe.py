@@ -4,8 +4,8 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
-from pipeline_assets.corpus.tokens.tokenizer import Sha256
+from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
+from pipeline_assets.corpus.tokens.pinned_file import Sha256
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, Share

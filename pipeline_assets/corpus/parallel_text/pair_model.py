@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
+from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
-from pipeline_assets.corpus.tokens.tokenizer import read_pinned
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 

@@ -13,7 +13,8 @@ from pipeline_assets.corpus.harmony.message import END, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 

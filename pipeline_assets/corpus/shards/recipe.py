@@ -8,8 +8,8 @@ import pydantic
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.recipe import SeqLen
-from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.errors import RecipeKey, UsageError

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.tokens import o200k_harmony
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
 

@@ -19,7 +19,8 @@ from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_ar
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window

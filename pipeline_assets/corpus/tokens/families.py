@@ -9,8 +9,9 @@ import pydantic
 
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.Discriminator("family")]

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.tokens.losses import LossCounter
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer, TokenRuns, read_pinned
+from pipeline_assets.corpus.tokens.loss_counter import LossCounter
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed
 

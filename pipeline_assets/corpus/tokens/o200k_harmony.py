@@ -18,8 +18,10 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.rust_panics import panics
-from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer, TokenRuns, read_pinned
+from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.usage import resident_bytes

@@ -1,73 +1,13 @@
-"""Interface of tokenizers, which encode texts with a file pinned by its sha256."""
+"""Interface of tokenizers."""
 
-import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pydantic
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.section import RecipeSection
-
-
-@dataclass(frozen=True)
-class TokenRuns:
-    """Ids of several texts, one after another.
-
-    Attributes:
-        ids: Shape (tokens,).
-        lengths: Tokens of each text, shape (texts,).
-        text_bytes: UTF-8 bytes of all texts.
-        losses: Text that the ids do not represent.
-    """
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    text_bytes: int
-    losses: Losses = NO_LOSSES
-
-    @classmethod
-    def from_lists(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
-        """Join runs of ids, one array or list per text."""
-        arrays = [np.asarray(run, np.int32) for run in runs]
-        ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
-        return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
-
-    def each(self) -> Iterator[NDArray[np.int32]]:
-        """Yield the ids of each text."""
-        ends = np.cumsum(self.lengths, dtype=np.int64)
-        for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
-            yield self.ids[start:end]
-
-    def closed_by(self, end: int) -> "TokenRuns":
-        """Return the runs with the token `end` after each, which its length includes."""
-        ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
-        return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
-
-    def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
-        """Return the runs with the losses of their texts."""
-        return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
-
-
-class ControlledIds(NamedTuple):
-    """Ids of a text with control tokens.
-
-    Attributes:
-        ids: Shape (tokens,).
-        controls: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Text that the ids do not represent.
-    """
-
-    ids: NDArray[np.int32]
-    controls: NDArray[np.int64]
-    losses: Losses = NO_LOSSES
+from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
 
 
 class Tokenizer(ABC):
@@ -132,36 +72,3 @@ class Tokenizer(ABC):
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
         """Encode a text with a second library; None if the tokenizer has no second one."""
         return None
-
-
-Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
-
-
-class FileTokenizerRecipe(RecipeSection):
-    """Tokenizer pinned by the sha256 of its file, with its end-of-document token."""
-
-    family: Literal["hf_tokenizer", "sentencepiece"]
-    sha256: Sha256
-    end_of_document: str
-
-
-def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file and check its hash.
-
-    Args:
-        path: Tokenizer file.
-        sha256: Pinned hash.
-        fix: Advice if the file cannot be read.
-
-    Raises:
-        InputError: The file cannot be read or differs from the pinned hash; the message has both hashes.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the tokenizer file ({error.strerror})", path, fix) from None
-    actual = hashlib.sha256(data).hexdigest()
-    if actual != sha256:
-        remedy = "restore the file, or pin the hash of the intended file"
-        raise InputError(f"sha256 is {actual}, pinned {sha256}", path, remedy)
-    return data

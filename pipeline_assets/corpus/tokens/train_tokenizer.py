@@ -25,7 +25,8 @@ from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.corpus.tokens.unigram import MEMORY_PER_BYTE, train_unigram
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult

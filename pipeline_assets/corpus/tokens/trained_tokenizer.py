@@ -13,7 +13,7 @@ import pydantic
 
 from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Sha256
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, Sha256
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
 from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.artifact import Artifact, Verdict

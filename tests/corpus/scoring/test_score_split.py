@@ -37,8 +37,8 @@ from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.fork_server import StartMethod
 from pipeline_assets.spine.staging import StagingView
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 

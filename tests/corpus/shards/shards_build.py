@@ -15,7 +15,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import write_durably

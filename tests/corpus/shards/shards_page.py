@@ -10,7 +10,7 @@ from pipeline_assets.corpus.shards.mixture_figures import preview_token_shards
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 
 MODEL = "tokenizer.model"  # below the data root

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, UsageError
 
 Load = Callable[..., Tokenizer]

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import Losses, LossLimit
-from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
+from pipeline_assets.corpus.tokens.losses import Losses
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz.é"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

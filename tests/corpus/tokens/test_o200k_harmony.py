@@ -26,7 +26,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     Encoder,
     load_encoder,
 )
-from pipeline_assets.corpus.tokens.tokenizer import TokenRuns
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
 PROJECT = Path(__file__).parents[3]
 UNICODE = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]

@@ -1,0 +1,52 @@
+"""Limit of a recipe to the text that a tokenizer loses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
+from pipeline_assets.spine.artifact import Verdict
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.section import Option, Share
+
+MAX_UNKNOWN_FRACTION = "0.05"
+MaxUnknownFraction = Annotated[
+    Share, Option("Stop if the tokenizer loses more of a source. Default: 0.05.", default=None)
+]
+_WARNING_FRACTION = Fraction(1, 1000)
+
+
+@dataclass(frozen=True)
+class LossLimit:
+    """Limit of a recipe to the share of each source's text that a tokenizer loses.
+
+    The limit changes no byte.
+
+    Attributes:
+        fraction: Share of lost text above which a source blocks artifacts downstream of its tokens.
+        check: Name of the check.
+    """
+
+    fraction: str = MAX_UNKNOWN_FRACTION
+    check: str = "unknown_tokens_within_limit"
+
+    def evaluate(self, manifest: Manifest) -> Verdict:
+        """Compare the losses in a manifest with the limit; warn above 0.1 %."""
+        by_source = read_lost_text(manifest)
+        if by_source is None:
+            return Verdict(True, "built by a version that did not count lost text", applies=False)
+        return self.evaluate_losses(by_source)
+
+    def evaluate_losses(self, by_source: Mapping[str, Losses]) -> Verdict:
+        """Compare the losses of each source with the limit; warn above 0.1 %."""
+        if not by_source:
+            return Verdict(True, "the tokenizer has a token for every byte", {"unknown_fraction": 0.0})
+        source, worst = max(by_source.items(), key=lambda item: item[1].fraction)
+        numbers: dict[str, int | float | str] = {"unknown_fraction": float(worst.fraction), "source": source}
+        message = f"{source}: {worst}"
+        if worst.fraction > Fraction(self.fraction):
+            fix = "use a tokenizer with byte_fallback, or one that was trained on this text"
+            return Verdict(False, f"{message}, above `max_unknown_fraction` ({self.fraction}); {fix}", numbers)
+        is_small = worst.fraction <= _WARNING_FRACTION
+        return Verdict(is_small, f"{message}{'' if is_small else ', above 0.1 %'}", numbers, is_minor=not is_small)

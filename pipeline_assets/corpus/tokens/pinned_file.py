@@ -1,0 +1,42 @@
+"""Tokenizer file pinned by its sha256."""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.section import RecipeSection
+
+Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
+
+
+class FileTokenizerRecipe(RecipeSection):
+    """Tokenizer pinned by the sha256 of its file, with its end-of-document token."""
+
+    family: Literal["hf_tokenizer", "sentencepiece"]
+    sha256: Sha256
+    end_of_document: str
+
+
+def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
+    """Read a tokenizer file and check its hash.
+
+    Args:
+        path: Tokenizer file.
+        sha256: Pinned hash.
+        fix: Advice if the file cannot be read.
+
+    Raises:
+        InputError: The file cannot be read or differs from the pinned hash; the message has both hashes.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the tokenizer file ({error.strerror})", path, fix) from None
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != sha256:
+        remedy = "restore the file, or pin the hash of the intended file"
+        raise InputError(f"sha256 is {actual}, pinned {sha256}", path, remedy)
+    return data

@@ -1,0 +1,64 @@
+"""Token ids of texts, as tokenizers return them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_assets.corpus.tokens.loss_counter import LossCounter
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
+
+
+@dataclass(frozen=True)
+class TokenRuns:
+    """Ids of several texts, one after another.
+
+    Attributes:
+        ids: Shape (tokens,).
+        lengths: Tokens of each text, shape (texts,).
+        text_bytes: UTF-8 bytes of all texts.
+        losses: Text that the ids do not represent.
+    """
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    text_bytes: int
+    losses: Losses = NO_LOSSES
+
+    @classmethod
+    def from_lists(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
+        """Join runs of ids, one array or list per text."""
+        arrays = [np.asarray(run, np.int32) for run in runs]
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
+        return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
+
+    def each(self) -> Iterator[NDArray[np.int32]]:
+        """Yield the ids of each text."""
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
+            yield self.ids[start:end]
+
+    def closed_by(self, end: int) -> "TokenRuns":
+        """Return the runs with the token `end` after each, which its length includes."""
+        ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
+        return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
+
+    def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
+        """Return the runs with the losses of their texts."""
+        return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
+
+
+class ControlledIds(NamedTuple):
+    """Ids of a text with control tokens.
+
+    Attributes:
+        ids: Shape (tokens,).
+        controls: Positions of the control tokens in `ids`, shape (controls,).
+        losses: Text that the ids do not represent.
+    """
+
+    ids: NDArray[np.int32]
+    controls: NDArray[np.int64]
+    losses: Losses = NO_LOSSES

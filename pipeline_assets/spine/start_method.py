@@ -1,0 +1,28 @@
+"""Start method of worker processes.
+
+- `forkserver`: one process per command loads what shards need, and forks a worker on request, so that everything is
+  loaded once and its memory is shared. For Linux, whose system libraries survive a fork.
+- `spawn`: each worker is a new interpreter. For other systems, and where a fork server is killed for its memory.
+"""
+
+import functools
+import sys
+from typing import Any, Literal
+
+from pipeline_assets.spine import worker
+from pipeline_assets.spine.fork_server import forking_starter
+from pipeline_assets.spine.stage import WarmUp, Work
+
+StartMethod = Literal["forkserver", "spawn"]
+
+
+def default_start_method() -> StartMethod:
+    """Return the start method for this operating system."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
+
+
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
+    """Return a function that starts a worker of a stage."""
+    if method == "forkserver":
+        return forking_starter(work, warm_up, growth_bytes)
+    return functools.partial(worker.start_process, method, worker.serve, work)
