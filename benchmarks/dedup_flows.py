@@ -67,8 +67,8 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.converted_shards import gather_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
-    from pipeline_assets.corpus.dedup.dedup_corpus import find_near, open_run, publish_edges
-    from pipeline_assets.corpus.dedup.exact_copies import find_exact
+    from pipeline_assets.corpus.dedup.dedup_corpus import find_near_duplicates, prepare_run, publish_edges
+    from pipeline_assets.corpus.dedup.exact_copies import find_exact_copies
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus
@@ -85,10 +85,10 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     target = folder / "built" / "deduplicated"
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_staging_dir(target, {}) as building:
-        dedup = open_run(building, shards, recipe, settings)
+        dedup = prepare_run(building, shards, recipe, settings)
         sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches)
-        near = find_near(dedup, sketches, recipe.near, exact)
+        exact = find_exact_copies(dedup, sketches)
+        near = find_near_duplicates(dedup, sketches, recipe.near, exact)
         decisions = write_decisions(dedup, sketches, exact, near)
         lines = (decision.files[0] for decision in decisions)
         keep(gather_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)

@@ -96,7 +96,7 @@ def datatrove(folder: Path) -> None:
 
 def repeated(folder: Path) -> None:
     """Run all steps that find documents with repeated windows, in this process."""
-    from pipeline_assets.corpus.dedup.repeated_windows import find_repeats, load_kernels
+    from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents, load_kernels
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
     from pipeline_assets.spine.engine import RunSettings, run_stages
@@ -108,16 +108,18 @@ def repeated(folder: Path) -> None:
     settings = RunSettings()
     with tempfile.TemporaryDirectory() as target:
         run = run_stages(run_task, settings, load_kernels)
-        repeats = find_repeats(run, StagingView(Path(target)), corpus, WindowRecipe(), frozenset(), settings)
-        print(sum(rows.values()) - sum(len(output.shares()) for output in repeats))
+        repeats = find_repeating_documents(
+            run, StagingView(Path(target)), corpus, WindowRecipe(), frozenset(), settings
+        )
+        print(sum(rows.values()) - sum(len(output.shares_by_row()) for output in repeats))
 
 
 def bare_language(folder: Path) -> None:
     """Detect the language of every text; nothing is written."""
-    from pipeline_assets.corpus.filters.language import LanguageRecipe, detector
+    from pipeline_assets.corpus.filters.language import LanguageRecipe, load_detector
 
     recipe = LanguageRecipe()
-    language = detector(recipe.detector).language
+    language = load_detector(recipe.detector).detect
     print(sum(recipe.keeps(language(json.loads(line)["text"])) for path in shards(folder) for line in lines(path)))
 
 

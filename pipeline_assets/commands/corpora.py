@@ -132,7 +132,7 @@ def signatures(
     --out-dir out/stage_a/signatures/all
     """
     corpus = sealed_target(input, stage_a.DEDUPLICATED)
-    content = {"signatures": DedupRecipe.from_content(corpus.recipe["dedup"]).signatures()}
+    content = {"signatures": DedupRecipe.from_content(corpus.recipe["dedup"]).signature_keys()}
     build.build(stage_a.SIGNATURES.target(build.folder.name, content, [corpus]))
 
 
@@ -151,15 +151,13 @@ def explain(
     Example: corpusmill dedup explain --threshold 0.8 --permutations 128
     """
     near = NearRecipe.from_mapping(_near_section(dedup_keys["near"], proposer), "dedup explain")
-    threshold, best, typed = float(near.threshold), near.recommended(), near.proposal()
+    threshold, best, typed = float(near.threshold), near.recommended_proposal(), near.proposal()
     proposals = sorted({best, typed}, key=lambda way: way.rows if isinstance(way, Banding) else way.max_distance)
-    curves = {way: {step / 20: way.proposes(step / 20) for step in range(2, 21)} for way in proposals}
-    ways = [{**vars(way), "at_threshold": way.proposes(threshold), "curve": curve} for way, curve in curves.items()]
+    curves = {way: {step / 20: way.recall(step / 20) for step in range(2, 21)} for way in proposals}
+    ways = [{**vars(way), "at_threshold": way.recall(threshold), "curve": curve} for way, curve in curves.items()]
     lines = []
     for way, curve in curves.items():
-        lines.append(
-            f"{way}{' (recommended)' * (way == best)}: {way.proposes(threshold):.1%} of pairs at {threshold:g}"
-        )
+        lines.append(f"{way}{' (recommended)' * (way == best)}: {way.recall(threshold):.1%} of pairs at {threshold:g}")
         for similarity, probability in curve.items():
             mark = " ← threshold" if similarity == math.floor(threshold * 20) / 20 else ""
             lines.append(f"  {similarity:.2f}  {probability:7.2%}  {'█' * round(40 * probability)}{mark}")

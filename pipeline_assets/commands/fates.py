@@ -17,7 +17,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.store import Source
-    from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
+    from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
     from pipeline_assets.corpus.document import Document
 
 _EXCERPT_CHARACTERS = 300
@@ -149,7 +149,7 @@ def _excerpt(text: str) -> str:
     return f"  {text[:_EXCERPT_CHARACTERS].translate(IN_ONE_LINE)}"
 
 
-def _member_line(lineage: Lineage, member: "Member", document: "Document") -> str:
+def _member_line(lineage: Lineage, member: "GroupMember", document: "Document") -> str:
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.row_batches import open_rows
 from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
-from pipeline_assets.corpus.shards.mixture_order import log_remainder, rank_places
+from pipeline_assets.corpus.shards.mixture_order import log_remainder, rank_positions
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.spine.errors import InputError
 
@@ -158,18 +158,18 @@ def loader(
     the last may be smaller. `padding` skips no row, but repeats fewer than `ranks` of the first rows.
 
     Raises:
-        ValueError: Seed or epoch is below 0, or an error of `rank_places`.
+        ValueError: Seed or epoch is below 0, or an error of `rank_positions`.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
     rows = TokenRows(folder)
     source, size = rows.source, len(rows)
-    rank_places(size, batch, rank, ranks, step, drop_last, padding)  # raise its errors before any row is read
+    rank_positions(size, batch, rank, ranks, step, drop_last, padding)  # raise its errors before any row is read
 
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
-        places = rank_places(size, batch, rank, ranks, 0, drop_last, padding)
+        places = rank_positions(size, batch, rank, ranks, 0, drop_last, padding)
         if rank == 0:
             log_remainder(f"epoch {epoch}" if is_packed else "the order", size, places.stop, ranks)
             if places.stop < size:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.recipe import summarize
+from pipeline_assets.corpus.decontamination.recipe import summarize_decontamination
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
@@ -20,7 +20,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
-from pipeline_assets.corpus.packing.summary import summarize_plan
+from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
 from pipeline_assets.corpus.readers.row_positions import format_row
@@ -111,10 +111,10 @@ def report_on(
     if decontaminated is not None:
         profile_kept = _profile(kept_receipts)
         kept = {"totals": _numbers(total(profile_kept)), "sources": _by(profile_kept, "source")}
-        report["decontamination"] = summarize(decontaminated) | {"kept": kept}
+        report["decontamination"] = summarize_decontamination(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
     if packed is not None:
-        report["packed"] = summary = summarize_plan(packed)
+        report["packed"] = summary = summarize_packed(packed)
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
     attributed = building.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())

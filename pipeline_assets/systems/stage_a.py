@@ -34,7 +34,7 @@ from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
 from pipeline_assets.corpus.packing import recipe as packing
-from pipeline_assets.corpus.packing.empty_sources import deduplicated_before, raise_if_source_empty
+from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty, upstream_deduplicated
 from pipeline_assets.corpus.packing.summary import preview_packed, shares_reached
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
@@ -126,7 +126,7 @@ class StageARecipe(Recipe):
             corpora = [self._joint_target(DEDUPLICATED, content, upstream, count_limit=self.max_removed)]
             targets += corpora
             if self.outputs is not None and self.outputs.signatures:
-                targets.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signatures()}, corpora))
+                targets.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signature_keys()}, corpora))
         if self.decontamination is not None:
             evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
             content = self.decontamination.rows_content() | names
@@ -338,7 +338,7 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    raise_if_source_empty(corpora, deduplicated_before(job.upstream[0], root), recipe.weights or ())
+    raise_if_source_empty(corpora, upstream_deduplicated(job.upstream[0], root), recipe.weights or ())
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)

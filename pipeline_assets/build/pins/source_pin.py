@@ -60,4 +60,4 @@ def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: 
     for target in targets:
         language = languages[str(target.partition)] if target.kind.name == kind else None
         if language is not None and not target.matches_recipe(root):
-            language.detection()
+            language.detection_settings()

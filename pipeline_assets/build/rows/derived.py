@@ -13,7 +13,7 @@ from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import dropped_line, evaluate
+from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_line
 from pipeline_assets.spine.errors import InputError
 
 
@@ -47,7 +47,7 @@ class FilteredRows(DerivedRows):
         verdict = evaluate(document.text, document.meta.columns(), self._rules)
         measurements = [str(measurement) for measurement in verdict.measurements]
         details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": dict(verdict.changes)}
-        dropped = dropped_line(self.artifact, part.id)
+        dropped = find_dropped_line(self.artifact, part.id)
         if dropped is not None:
             if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
                 measurements.insert(0, str(dropped))
@@ -66,7 +66,7 @@ class FilteredRows(DerivedRows):
         return kept
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
-        line = dropped_line(self.artifact, row_id)
+        line = find_dropped_line(self.artifact, row_id)
         if line is None:
             return super().missing_message(row_id)
         return f"document {row_id!r} was dropped here: {line}", "trace it in the upstream corpus"
@@ -102,7 +102,7 @@ class DecontaminatedRows(DerivedRows):
     labels = Labels("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
-        evidence = recipe.evidence_on(self.artifact, part.id)
+        evidence = recipe.find_evidence(self.artifact, part.id)
         details = {"evidence": msgspec.to_builtins(evidence)}
         if evidence is None:
             return self._kept(part, ["kept: contains no item of an evaluation set"], details)
@@ -117,7 +117,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept(part, lines, details, outcome=evidence.action)
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
-        evidence = recipe.evidence_on(self.artifact, row_id)
+        evidence = recipe.find_evidence(self.artifact, row_id)
         if evidence is None or evidence.action != "dropped":
             return super().missing_message(row_id)
         what = f"document {row_id!r} was dropped here: it contains {evidence.evaluation_set} {evidence.item}"

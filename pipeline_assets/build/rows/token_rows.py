@@ -22,7 +22,7 @@ from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, R
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
-from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, drawn_lines
+from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, find_drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
@@ -127,7 +127,7 @@ class PackedRows(TokenRows):
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
         """Return a row of documents.parquet for each segment's document."""
-        lines = drawn_lines(self.artifact, {segment.doc_id for segment in segments})
+        lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:
             return [line_by_document[segment.source, segment.doc_id] for segment in segments]
@@ -140,7 +140,7 @@ class PackedRows(TokenRows):
 
     def draws(self, doc_id: str, source: str) -> list[DrawnLine]:
         """Return the draws of a document."""
-        return [line for line in drawn_lines(self.artifact, [doc_id]) if line.source == source]
+        return [line for line in find_drawn_lines(self.artifact, [doc_id]) if line.source == source]
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"draws": [asdict(draw) | {"told": draw.epoch_summary} for draw in self.draws(part.id, part.source)]}

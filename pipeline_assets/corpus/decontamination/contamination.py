@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.decontamination.item_index import ItemIndex, Items
-from pipeline_assets.corpus.decontamination.ngrams import Found, Words, between, only, propose, split_words, verify
+from pipeline_assets.corpus.decontamination.ngrams import (
+    NgramMatches,
+    Words,
+    keep_words,
+    propose_ngrams,
+    slice_words,
+    split_words,
+    verify_ngrams,
+)
 from pipeline_assets.corpus.decontamination.recipe import CutRecipe
 from pipeline_assets.corpus.dedup.words import NormalizedBatch
 
@@ -31,7 +39,7 @@ class Contamination:
     Attributes:
         number: Number of the document in its batch.
         items: Contaminating items, ascending.
-        best: Item with the largest fraction of its n-grams in the document; the first of several.
+        best_item: Item with the largest fraction of its n-grams in the document; the first of several.
         shared: Distinct n-grams of that item in the document.
         first_word: Word at which its first n-gram begins.
         is_removed: Mask of the words to remove: n-grams of the items, and the margin that the recipe cuts.
@@ -39,13 +47,13 @@ class Contamination:
 
     number: int
     items: NDArray[np.int64]
-    best: int
+    best_item: int
     shared: int
     first_word: int
     is_removed: NDArray[np.bool_]
 
 
-def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
+def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
     """Find the contaminated documents of a batch, in order.
 
     Args:
@@ -53,37 +61,37 @@ def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | No
         index: Evaluation items.
         cut: Rules for cutting; None if documents are dropped.
     """
-    proposed = propose(batch.word_hashes, batch.first_words, index.table)
+    proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.words):
         return []
     words, bounds = split_words(batch), batch.first_words
-    matches = verify(proposed, words, index.table)
+    matches = verify_ngrams(proposed, words, index.table)
     contaminated = list[Contamination]()
     for number in np.unique(np.searchsorted(bounds, matches.words, side="right") - 1).tolist():
         first, stop = bounds[number : number + 2].tolist()
         own = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
-        in_document = Found(matches.words[own] - first, matches.ngrams[own])
-        if contamination := _contamination(number, between(words, first, stop), in_document, index, cut):
+        in_document = NgramMatches(matches.words[own] - first, matches.ngrams[own])
+        if contamination := _contamination(number, slice_words(words, first, stop), in_document, index, cut):
             contaminated.append(contamination)
     return contaminated
 
 
 def _contamination(
-    number: int, words: Words, found: Found, index: ItemIndex, cut: CutRecipe | None
+    number: int, words: Words, found: NgramMatches, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
     own = _matching_items(found, index.items)
     if not len(own.items):
         return None
     position = int(np.argmax(own.shared / index.items.ngrams[own.items]))
     best, shared = int(own.items[position]), int(own.shared[position])
-    first_word = int(found.words[_belong_to(found.ngrams, own.items[position : position + 1], index.items)][0])
+    first_word = int(found.words[_belongs_to_items(found.ngrams, own.items[position : position + 1], index.items)][0])
     return Contamination(
         number, own.items, best, shared, first_word, _words_to_remove(words, found, own.items, index, cut)
     )
 
 
 def _words_to_remove(
-    words: Words, found: Found, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
+    words: Words, found: NgramMatches, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove.
 
@@ -95,7 +103,7 @@ def _words_to_remove(
     while True:
         # `found` counts words of the text without those already removed; `kept` maps them to the whole text.
         kept = np.flatnonzero(~is_removed)
-        is_item_match = _belong_to(found.ngrams, items, index.items)
+        is_item_match = _belongs_to_items(found.ngrams, items, index.items)
         first, sizes = found.words[is_item_match], index.table.sizes[found.ngrams[is_item_match]]
         # +1 where a match with its margin begins, -1 after its end: the running sum counts the matches at each word.
         changes = np.zeros(len(kept) + 1, np.int64)
@@ -104,20 +112,20 @@ def _words_to_remove(
         is_removed[kept[np.cumsum(changes[:-1]) > 0]] = True
         if cut is None or not len(first):
             return is_removed
-        remaining = only(words, ~is_removed)
-        proposed = propose(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
-        found = verify(proposed, remaining, index.table)
+        remaining = keep_words(words, ~is_removed)
+        proposed = propose_ngrams(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
+        found = verify_ngrams(proposed, remaining, index.table)
         items = np.union1d(items, _matching_items(found, index.items).items)
 
 
-def _matching_items(found: Found, items: Items) -> _MatchingItems:
+def _matching_items(found: NgramMatches, items: Items) -> _MatchingItems:
     places, _ = _item_positions(np.unique(found.ngrams), items)
     numbers, shared = np.unique(items.items[places].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]
     return _MatchingItems(numbers[is_enough], shared[is_enough])
 
 
-def _belong_to(ngrams: NDArray[np.int64], requested: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
+def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
     """Return a mask of the n-grams that one of some items has."""
     positions, owners = _item_positions(ngrams, items)
     is_requested = np.isin(items.items[positions], requested)

@@ -18,7 +18,7 @@ import numpy as np
 from pipeline_assets.corpus.converted_shards import REJECTS, gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.decontamination import item_index
-from pipeline_assets.corpus.decontamination.contamination import Contamination, contaminations
+from pipeline_assets.corpus.decontamination.contamination import Contamination, find_contaminations
 from pipeline_assets.corpus.decontamination.recipe import (
     CONTAMINATED_FILE,
     ContaminatedLine,
@@ -101,7 +101,7 @@ def load_decontamination(rules: Decontamination) -> None:
     index = item_index.load_index(rules.folder, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
-    contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
+    find_contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
 
 
 def _decontaminate_block(
@@ -116,7 +116,7 @@ def _decontaminate_block(
     contaminated: list[ContaminatedLine] = []
     documents = decode(lines, shard, RAW_DOCUMENTS)
     texts = [document.text.encode() for document in documents]
-    matches = {match.number: match for match in contaminations(normalize(texts), index, rules.recipe.cut)}
+    matches = {match.number: match for match in find_contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
         if number not in matches:
             kept.append(line)
@@ -152,7 +152,7 @@ def _evidence(
     spans = [(words[first][0], words[stop - 1][1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
     start = words[match.first_word][0]
     end = next(end for _, end in spans if end > start)
-    name, item_ngrams = int(items.first_names[match.best]), int(items.ngrams[match.best])
+    name, item_ngrams = int(items.first_names[match.best_item]), int(items.ngrams[match.best_item])
     id_start = int(items.id_ends[name - 1]) if name else 0
     few_left = cut is not None and np.count_nonzero(~match.is_removed) < cut.min_kept_words
     by_set = Counter(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.decontamination.evaluation_items import read_items
 from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngram_table, number_ngrams
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationSet
-from pipeline_assets.corpus.dedup.sorted_runs import is_first
+from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
@@ -59,7 +59,7 @@ class ItemIndex(NamedTuple):
     items: Items
 
 
-class _Name(NamedTuple):
+class _ItemName(NamedTuple):
     """A name of an item.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Name(NamedTuple):
     id: bytes
 
 
-class _Gathered(NamedTuple):
+class _GatheredItems(NamedTuple):
     """Distinct items and their names.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Gathered(NamedTuple):
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
-    names: list[_Name]
+    names: list[_ItemName]
 
 
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
@@ -104,8 +104,10 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
         InputError: A file has changed or cannot be read; a set has no items, or all are too short; all n-grams are
             common.
     """
-    gathered = _Gathered({}, [], [])
-    counts = [_gather(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation)]
+    gathered = _GatheredItems({}, [], [])
+    counts = [
+        _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation)
+    ]
     # All items as one text, with a blank after each word.
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
@@ -115,7 +117,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     ngrams, firsts = number_ngrams(words, places, sizes)
     # Distinct pairs of n-gram and item, sorted as one number each.
     pairs = np.sort(ngrams * len(item_words) + owners)
-    pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
+    pair_ngrams, pair_items = np.divmod(pairs[is_first_in_group(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
         what = f"every n-gram is in more than `max_items_per_ngram` {recipe.max_items_per_ngram} items"
@@ -123,7 +125,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
         raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
     names = sorted(gathered.names, key=lambda name: name.item)
-    items = _items(pair_ngrams[is_searched], pair_items[is_searched], len(item_words), names, recipe)
+    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], len(item_words), names, recipe)
     for name in names:
         counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
     table = ngram_table(words, places[firsts[is_kept]], sizes[firsts[is_kept]])
@@ -133,7 +135,9 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
 
 
-def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _Gathered) -> Counter[str]:
+def _gather_items(
+    evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
+) -> Counter[str]:
     """Add the items of a set and return its counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
@@ -153,7 +157,7 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
                 gathered.hashes.append(hashes.copy())
             else:
                 counts["repeated"] += 1
-            gathered.names.append(_Name(item_number, number, item.id.encode()))
+            gathered.names.append(_ItemName(item_number, number, item.id.encode()))
     if not counts["items"]:
         raise InputError("no items found", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
@@ -175,11 +179,11 @@ def _item_ngrams(
     return places, np.minimum(item_words, ngram_words)[owners].astype(np.int32), owners
 
 
-def _items(
+def _build_items(
     pair_ngrams: NDArray[np.int64],
     pair_items: NDArray[np.int64],
     count: int,
-    names: Sequence[_Name],
+    names: Sequence[_ItemName],
     recipe: DecontaminationRecipe,
 ) -> Items:
     """Build the arrays of items from pairs of n-gram and item, sorted by both.
@@ -189,7 +193,7 @@ def _items(
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
     return Items(
-        first_items=np.append(np.flatnonzero(is_first(pair_ngrams)), len(pair_items)),
+        first_items=np.append(np.flatnonzero(is_first_in_group(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),  # overlap * ngrams, rounded up

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.sorted_runs import is_first
+from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatch
 
 
@@ -35,13 +35,13 @@ def split_words(batch: NormalizedBatch) -> Words:
     return Words(batch.text, np.concatenate(([0], blanks + 1)), batch.word_hashes)
 
 
-def between(words: Words, first: int, stop: int) -> Words:
+def slice_words(words: Words, first: int, stop: int) -> Words:
     """Return the words from `first` to before `stop`."""
     begins = words.begins[first : stop + 1]
     return Words(words.text[begins[0] : begins[-1]], begins - begins[0], words.hashes[first:stop])
 
 
-def only(words: Words, is_kept: NDArray[np.bool_]) -> Words:
+def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
     """Return the kept words as a text without the others."""
     lengths = np.diff(words.begins)
     begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
@@ -97,7 +97,7 @@ def number_ngrams(
     remaining = np.lexsort((sizes, keys))
     while len(remaining):
         # Group equal keys and sizes; the first of each group gets a new number.
-        is_new = is_first(keys[remaining], sizes[remaining])
+        is_new = is_first_in_group(keys[remaining], sizes[remaining])
         groups = np.cumsum(is_new) - 1
         first = remaining[is_new]
         is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
@@ -123,12 +123,12 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
     # At least `_BITS` bits per n-gram, rounded up to a power of two of uint64.
     beginnings = np.zeros(1 << (max(_BITS * len(keys), _MIN_BITS) // 64 - 1).bit_length(), np.uint64)
-    slots, bits = _marks(ngram_keys(words.hashes, first_words, np.full(len(keys), all_sizes[0])), len(beginnings))
+    slots, bits = _bitmap_bits(ngram_keys(words.hashes, first_words, np.full(len(keys), all_sizes[0])), len(beginnings))
     np.bitwise_or.at(beginnings, slots, bits)
     return NgramTable(words.text, words.begins, first_words, sizes, all_sizes, keys[by_key], by_key, beginnings)
 
 
-def _marks(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the uint64 and the three bits that mark each key in a bitmap.
 
     `slots` is the number of uint64 in the bitmap, a power of two.
@@ -138,7 +138,7 @@ def _marks(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDA
     return (keys >> _32).astype(np.int64) & (slots - 1), bits
 
 
-class Found(NamedTuple):
+class NgramMatches(NamedTuple):
     """N-grams in a text.
 
     Attributes:
@@ -150,7 +150,7 @@ class Found(NamedTuple):
     ngrams: NDArray[np.int64]
 
 
-def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> Found:
+def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> NgramMatches:
     """Find n-grams in documents by their keys; the arrays are as in `NormalizedBatch`."""
     shortest = int(table.all_sizes[0])
     # The key of the `shortest` words from each word on.
@@ -159,7 +159,7 @@ def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: N
         keys *= POLYNOMIAL
         keys += hashes[word : word + len(keys)]
     # Keep the words where all three bits of the key are set.
-    slots, bits = _marks(keys, len(table.beginnings))
+    slots, bits = _bitmap_bits(keys, len(table.beginnings))
     places = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
     document_ends = first_words[np.searchsorted(first_words, places, side="right")]
     words, ngrams = [], []
@@ -177,13 +177,13 @@ def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: N
         words.append(places[owners][has_size])
         ngrams.append(matches[has_size])
     in_order = np.argsort(np.concatenate(words), kind="stable")
-    return Found(np.concatenate(words)[in_order], np.concatenate(ngrams)[in_order])
+    return NgramMatches(np.concatenate(words)[in_order], np.concatenate(ngrams)[in_order])
 
 
-def verify(proposed: Found, words: Words, table: NgramTable) -> Found:
+def verify_ngrams(proposed: NgramMatches, words: Words, table: NgramTable) -> NgramMatches:
     """Return the proposed n-grams whose words are equal."""
     is_equal = _are_same(words, proposed.words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams])
-    return Found(proposed.words[is_equal], proposed.ngrams[is_equal])
+    return NgramMatches(proposed.words[is_equal], proposed.ngrams[is_equal])
 
 
 def _are_same(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.dedup.recipe import above_zero
+from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, selected_files
@@ -54,7 +54,7 @@ class DecontaminationRecipe(RecipeSection):
 
     ngram_words: int = pydantic.Field(13, ge=1, le=100)
     min_item_words: int = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[Decimal, above_zero("the overlap")] = "0.5"
+    min_item_overlap: Annotated[Decimal, fraction_above_zero("the overlap")] = "0.5"
     max_items_per_ngram: int = pydantic.Field(10, ge=1)
     action: Literal["drop", "cut"] = "drop"
     cut: CutRecipe | None = None
@@ -210,12 +210,12 @@ def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
     yield from read_structs(decontaminated.path(CONTAMINATED_FILE), ContaminatedLine)
 
 
-def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
+def find_evidence(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
     """Return the evidence on a document; None if it is not contaminated."""
     return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
 
 
-def summarize(decontaminated: Artifact) -> dict[str, Any]:
+def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     """Summarize the decontamination for a report.
 
     Returns:

@@ -12,9 +12,9 @@ from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy, memory_ranges
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS
-from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first, sorted_pairs, write_pairs
+from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import numbers
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
@@ -22,20 +22,22 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 _BAND_BYTES = 120  # memory for a row: as read, sorted and written
 
 
-def propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
+def propose_corpus_pairs(
+    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
+) -> list[Receipt]:
     """Propose pairs of the whole corpus from its sketches.
 
     Returns:
         Receipts of `propose_pairs`, or of `propose_neighbours` with faiss.
     """
     if recipe.faiss is not None:
-        tasks = neighbour_tasks(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+        tasks = neighbour_tasks(dedup, dedup.run_paths(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen)
-        bands = memory_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
+        bands = memory_ranges(dedup, dedup.run_paths(sketched, BANDS), seen, _BAND_BYTES)
         rules = (seen, exact.copies, recipe.max_compared)
         tasks = [Task.for_kernel(propose_pairs, key_range, *rules) for key_range in bands]
-    return dedup.run("propose", tasks)
+    return dedup.run_tasks("propose", tasks)
 
 
 def propose_pairs(
@@ -54,11 +56,11 @@ def propose_pairs(
     Files: runs by `later` and `earlier`, the priorities of a pair; a pair may be in several. Counts: `buckets` of at
     least two documents; `capped_buckets`; `proposed` pairs, one for each band.
     """
-    table = with_seen(bands, seen)
+    table = read_with_seen(bands, seen)
     keys, orders = numbers(table["key"]), numbers(table["order"])
     is_kept = is_not_copy(orders, copies)
     keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
-    is_new = is_first(keys)
+    is_new = is_first_in_group(keys)
     rows = np.arange(len(keys))
     # The first row of each row's bucket; a row is paired with all rows of its bucket before it, up to the cap.
     starts = np.maximum.accumulate(np.where(is_new, rows, 0))

@@ -17,7 +17,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
-RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
+DECISION_RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
 
@@ -52,7 +52,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     seen_in: str | None = None
 
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document of a group.
 
     Attributes:
@@ -78,8 +78,8 @@ class Group(msgspec.Struct, frozen=True):
     """
 
     dropped: int = msgspec.field(name="gone")
-    kept: Sample
-    samples: tuple[Sample, ...]
+    kept: GroupSample
+    samples: tuple[GroupSample, ...]
 
 
 _GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[Group, ...])
@@ -95,7 +95,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
 
 
-def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
+def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
     """Return the digests of a deduplicated corpus's sources and signature stores.
 
     Returns:
@@ -108,10 +108,10 @@ def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, s
     return sources, stores
 
 
-_word = re.compile(r"\w+")
+_WORD = re.compile(r"\w+")
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """A document of a group.
 
     Attributes:
@@ -138,8 +138,8 @@ class DocumentGroup:
     corpus: Artifact
     kept_id: str
     seen_in: str | None
-    kept: Member | None
-    dropped: Sequence[Member]
+    kept: GroupMember | None
+    dropped: Sequence[GroupMember]
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
@@ -160,9 +160,9 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
     home = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
     kept = None
     if home is not None:
-        kept = Member(home, next(decision for decision in read_decisions(home) if decision.doc_id == kept_id))
+        kept = GroupMember(home, next(decision for decision in read_decisions(home) if decision.doc_id == kept_id))
     dropped = [
-        Member(corpus, decision)
+        GroupMember(corpus, decision)
         for decision in read_decisions(corpus)
         if (decision.duplicate_of, decision.seen_in) == (kept_id, seen_in)
     ]
@@ -171,7 +171,7 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
 
 def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
     """Return the corpus that a signature store was built from; None if it is missing."""
-    _, stores = compared_inputs(corpus)
+    _, stores = input_digests(corpus)
     try:
         [signed] = lineage.locate(stores[name]).manifest.identity.upstream
         return lineage.locate(signed["digest"])
@@ -179,7 +179,7 @@ def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | No
         return None
 
 
-def read_document(lineage: Lineage, member: Member) -> Document:
+def read_document(lineage: Lineage, member: GroupMember) -> Document:
     """Read a document from the source that was deduplicated.
 
     Raises:
@@ -187,7 +187,7 @@ def read_document(lineage: Lineage, member: Member) -> Document:
     """
     from pipeline_assets.corpus.formats.jsonl_zst import read_line
 
-    sources, _ = compared_inputs(member.corpus)
+    sources, _ = input_digests(member.corpus)
     source = lineage.locate(sources[member.decision.source])
     return read_line(source.path(member.decision.shard), member.decision.row, Document)
 
@@ -198,7 +198,7 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
     Passages appear as they are written in the texts: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Between
     differences, `context` equal words of the new text are shown on each side.
     """
-    before, after = (list(_word.finditer(text)) for text in (old, new))
+    before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # The rule of `words.normalize`.
     old_keys, new_keys = (["".join(char.lower()[0] for char in word[0]) for word in words] for words in (before, after))
     opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()

@@ -17,17 +17,17 @@ import pyarrow as pa
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
-from pipeline_assets.corpus.dedup.candidates import propose
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
+from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
-from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept
+from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept_documents
 from pipeline_assets.corpus.dedup.neighbours import load_faiss
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_seen, store_names
-from pipeline_assets.corpus.dedup.sketches import FATAL, sketch_corpus
+from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, store_names
+from pipeline_assets.corpus.dedup.sketches import POISON_ROWS, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.dedup.verify import find_edges
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -85,19 +85,23 @@ def dedup_corpus(
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
-    stores = open_seen(seen, recipe)
+    stores = open_stores(seen, recipe)
     shards = corpus_shards(sources, sum(store.documents for store in stores))
     documents = shards[-1].first_number + shards[-1].rows
     if documents > MAX_DOCUMENTS:
         what = f"deduplication is limited to {MAX_DOCUMENTS:,} documents, got {documents:,}"
         raise InputError(what, "the corpus", "split it into several corpora")
-    dedup = open_run(staging, shards, recipe, settings, stores)
+    dedup = prepare_run(staging, shards, recipe, settings, stores)
     sketched = sketch_corpus(dedup)
-    exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
-    near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
+    exact = find_exact_copies(dedup, sketched) if recipe.mode != "near" else ExactCopies()
+    near = (
+        find_near_duplicates(dedup, sketched, recipe.near, exact)
+        if recipe.near is not None
+        else resolution.NearDuplicates()
+    )
     decisions = resolution.write_decisions(dedup, sketched, exact, near)
     groups = largest_groups(dedup, decisions)
-    kept = write_kept(dedup, sketched, decisions, groups)
+    kept = write_kept_documents(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
@@ -107,10 +111,10 @@ def dedup_corpus(
     ]
     sketch_counts = total_counts(sketched)
     comparisons = {"without_words": sketch_counts["without_words"], "short": sketch_counts["short"], **near.counts}
-    return BuildResult(files, _counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
+    return BuildResult(files, _manifest_counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
 
 
-def open_run(
+def prepare_run(
     staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
@@ -129,13 +133,13 @@ def _load_kernels(recipe: DedupRecipe) -> None:
         verify.load_kernels()
 
 
-def find_near(
+def find_near_duplicates(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> resolution.NearDuplicates:
     """Find the near duplicates among the pairs that bands or binary sketches propose."""
-    proposed = propose(dedup, sketched, recipe, exact)
+    proposed = propose_corpus_pairs(dedup, sketched, recipe, exact)
     written, edges = find_edges(dedup, proposed, recipe)
-    return resolution.resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolution.resolve_edges(dedup, dedup.run_paths(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def publish_edges(staging: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
@@ -153,7 +157,7 @@ def _read_edges(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, Sample]]:
+def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
     """Yield the requested documents of a store with their numbers in the corpus."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
@@ -161,12 +165,12 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
             to_array(np.array(store_numbers) - store.first_number)
         )
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
-            yield number, Sample(row["doc_id"], row["source"], "", store.name)
+            yield number, GroupSample(row["doc_id"], row["source"], "", store.name)
 
 
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
-        shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
+        shard.first_number + int(row): GroupSample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
@@ -187,12 +191,12 @@ def _write_rejects(
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
         for shard, sketch in zip(shards, sketched, strict=True)
-        for row in sketch.notes[FATAL]
+        for row in sketch.notes[POISON_ROWS]
     ]
     return write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
 
 
-def _counts(
+def _manifest_counts(
     shards: Sequence[CorpusShard], sketched: Sequence[Receipt], decisions: Sequence[Receipt], kept: Sequence[Receipt]
 ) -> dict[str, Any]:
     by_source = add_by_source(
@@ -201,7 +205,7 @@ def _counts(
             {
                 **decision.counts,
                 "in": shard.rows,
-                "rejected": len(sketch.notes[FATAL]),
+                "rejected": len(sketch.notes[POISON_ROWS]),
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }

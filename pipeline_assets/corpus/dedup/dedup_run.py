@@ -72,16 +72,16 @@ class DedupRun:
         """
         return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
-    def run(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
+    def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
         """Run tasks and return their receipts."""
         return list(self.run_stage(stage, list(tasks), self.staging))
 
-    def runs(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+    def run_paths(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
         """Return the paths of the runs that receipts list below an area."""
         files = (file.path for receipt in receipts for file in receipt.files)
         return tuple(self.staging.path(path) for path in files if path.startswith(f"{area}/"))
 
-    def documents_in(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
+    def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
         """Return a bitmap of the documents in columns of runs."""
         members = empty_bitmap(self.documents)
         for run in runs:

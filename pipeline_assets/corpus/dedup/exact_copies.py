@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
-from pipeline_assets.corpus.dedup.signature_store import SeenRuns, with_seen
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
 from pipeline_assets.corpus.dedup.sketches import HASHES
-from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, even_ranges, is_first, total_rows, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import (
+    KeyRange,
+    Runs,
+    even_ranges,
+    is_first_in_group,
+    total_rows,
+    write_run,
+)
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
@@ -27,7 +34,7 @@ class ExactCopies:
     """Exact copies of a corpus; empty if the recipe does not look for them.
 
     Attributes:
-        runs: Runs of `find_copies`.
+        runs: Runs of `find_copies_in_range`.
         copies: File of the bitmap of all copies.
     """
 
@@ -35,12 +42,14 @@ class ExactCopies:
     copies: Path | None = None
 
 
-def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies of the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
-    hashes = memory_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
-    runs = dedup.runs(dedup.run("exact", (Task.for_kernel(find_copies, key_range, seen) for key_range in hashes)))
-    return ExactCopies(runs, save_bitmap(dedup.documents_in(runs, "number"), dedup.staging.path(_COPIES)))
+    hashes = memory_ranges(dedup, dedup.run_paths(sketched, HASHES), seen, _HASH_BYTES)
+    runs = dedup.run_paths(
+        dedup.run_tasks("exact", (Task.for_kernel(find_copies_in_range, key_range, seen) for key_range in hashes))
+    )
+    return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
 
 
 def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
@@ -49,7 +58,7 @@ def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_byt
     return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
 
 
-def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
+def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies in a range of hashes.
 
     The original may be a document of a store.
@@ -57,11 +66,11 @@ def find_copies(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, fold
     Files: a run by `number` of the copy; `first` and `first_id` are the priority and id of the kept document. Counts:
     `copies`.
     """
-    table = with_seen(hashes, seen)
+    table = read_with_seen(hashes, seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
     # Group equal hashes; the document with the lowest priority is first in each group.
     sorted_rows = np.lexsort((order, low, high))
-    is_original = is_first(high[sorted_rows], low[sorted_rows])
+    is_original = is_first_in_group(high[sorted_rows], low[sorted_rows])
     # The first row of each row's group.
     firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(sorted_rows)), 0))
     copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(order[sorted_rows]))

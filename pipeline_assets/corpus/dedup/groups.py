@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
-from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW
+from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
 from pipeline_assets.spine.staging import Receipt
 
 GROUPS, MEMBERS = 10, 3  # groups in the report, and dropped documents shown of each
@@ -39,7 +39,7 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
         counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
         for path in row_files:
-            positions = np.fromfile(path, DROPPED_ROW)["kept"].astype(np.int64) - start
+            positions = np.fromfile(path, DROPPED_ROW_DTYPE)["kept"].astype(np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
         # The tenth largest count of the block; smaller groups cannot be among the ten largest.
         lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
@@ -48,7 +48,7 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
         largest = heapq.nsmallest(GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
     for shard, path in zip(dedup.shards, row_files, strict=True):
-        own = np.fromfile(path, DROPPED_ROW)
+        own = np.fromfile(path, DROPPED_ROW_DTYPE)
         for row, kept in own[np.isin(own["kept"], np.array([*members], np.uint64))].tolist():
             if len(members[kept]) < MEMBERS:
                 members[kept].append(shard.first_number + row)

@@ -8,8 +8,8 @@ import numpy as np
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
-from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW
-from pipeline_assets.corpus.dedup.sketches import FATAL
+from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
+from pipeline_assets.corpus.dedup.sketches import POISON_ROWS
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -20,7 +20,7 @@ SAMPLES = "samples"
 _SAMPLE_CHARACTERS = 400
 
 
-def write_kept(
+def write_kept_documents(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
     """Write the kept documents of all shards, and sample the documents of groups."""
@@ -29,12 +29,12 @@ def write_kept(
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        tasks.append(Task.for_kernel(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
-    return dedup.run("keep", tasks)
+        dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[POISON_ROWS])
+        tasks.append(Task.for_kernel(write_kept_shard, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+    return dedup.run_tasks("keep", tasks)
 
 
-def keep_documents(
+def write_kept_shard(
     shard: CorpusShard,
     dropped: Path,
     fatal: frozenset[int],
@@ -48,7 +48,7 @@ def keep_documents(
     `dropped` is the file of the dropped rows, see `decide_shard`, and `fatal` are poison rows. Counts: `documents`;
     `dropped_bytes` of text. Notes: `samples`, ids and first characters of the sampled rows, by row.
     """
-    dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW)["row"].tolist())
+    dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW_DTYPE)["row"].tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

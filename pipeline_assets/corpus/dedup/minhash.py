@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mixed
+from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mix_bits
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # multipliers of MurmurHash3's 32-bit finalizer
 _16, _13 = np.uint32(16), np.uint32(13)
@@ -42,7 +42,7 @@ def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[
         Hashes of all shingles, and offsets of shape (documents + 1,). Document d has the hashes from `offsets[d]` to
         before `offsets[d + 1]`: none if it has too few words.
     """
-    sizes = np.maximum(batch.words() - shingle_words + 1, 0)
+    sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
     _hash_shingles(batch, shingle_words, hashes, offsets)
@@ -68,7 +68,7 @@ def _hash_shingles(
             rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]  # add the newest word
             if shingle:
                 rolled -= words[shingle - 1] * power  # remove the word before the shingle
-            shingles[shingle] = max(mixed(rolled), _ONE)
+            shingles[shingle] = max(mix_bits(rolled), _ONE)
 
 
 def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -88,7 +88,7 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
     return hashes[kept], np.searchsorted(kept, offsets)
 
 
-def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
     """Compute the MinHash signatures of documents.
 
     Returns:
@@ -101,7 +101,7 @@ def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecip
 
 
 @inner
-def _finalized(shingle: np.uint64) -> np.uint32:
+def _murmur_mix(shingle: np.uint64) -> np.uint32:
     """Mix the lower 32 bits of a shingle's hash by MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)
     key = np.uint32((key ^ (key >> _16)) * _FIRST)
@@ -123,10 +123,10 @@ def _sign(
         last = len(shingles) - 1
         # A last pass with fewer than four shingles repeats the last one, which changes no minimum.
         for shingle in range(0, len(shingles), 4):
-            h0 = _finalized(shingles[shingle])
-            h1 = _finalized(shingles[min(shingle + 1, last)])
-            h2 = _finalized(shingles[min(shingle + 2, last)])
-            h3 = _finalized(shingles[min(shingle + 3, last)])
+            h0 = _murmur_mix(shingles[shingle])
+            h1 = _murmur_mix(shingles[min(shingle + 1, last)])
+            h2 = _murmur_mix(shingles[min(shingle + 2, last)])
+            h3 = _murmur_mix(shingles[min(shingle + 3, last)])
             for k in range(len(a)):
                 first = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
                 second = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
@@ -160,9 +160,9 @@ def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: N
         for band in range(keys.shape[1]):
             # First cut: `rows` adjacent numbers. Second cut: every `bands`-th number.
             first, step = (band * rows, 1) if band < bands else (band - bands, bands)
-            key = mixed(mixed(salt) ^ np.uint64(band))  # different bands share no key
+            key = mix_bits(mix_bits(salt) ^ np.uint64(band))  # different bands share no key
             for row in range(rows):
-                key = mixed(key ^ np.uint64(signed[document, first + row * step]))
+                key = mix_bits(key ^ np.uint64(signed[document, first + row * step]))
             keys[document, band] = key
 
 
@@ -174,6 +174,6 @@ def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
     Returns:
         Shape (documents, permutations / 8).
     """
-    key = (signed ^ (signed >> _16)) * _FIRST  # `_finalized` for arrays
+    key = (signed ^ (signed >> _16)) * _FIRST  # `_murmur_mix` for arrays
     key = (key ^ (key >> _13)) * _SECOND
     return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)

@@ -132,7 +132,7 @@ def _near_pairs(
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         own, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
-        index = _Index(base.bits[base.sources == source], recipe, device)
+        index = _SketchIndex(base.bits[base.sources == source], recipe, device)
         for start in range(0, len(own), _QUERIES):
             later = own[start : start + _QUERIES]
             query, place = index.near(bits[start : start + _QUERIES])
@@ -144,7 +144,7 @@ def _near_pairs(
             yield np.stack([later[query[is_proposed]], earlier[place[is_proposed]]])
 
 
-class _Index:
+class _SketchIndex:
     """Search index of all sketches of a block, on a GPU or the CPU."""
 
     def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:

@@ -17,7 +17,7 @@ class Banding:
     def __str__(self) -> str:
         return f"{self.bands} bands of {self.rows} rows"
 
-    def proposes(self, similarity: float) -> float:
+    def recall(self, similarity: float) -> float:
         """Return the probability that one cut proposes a pair of this Jaccard similarity.
 
         `band_keys` cuts twice, so this is a lower bound: with 14 bands of 8 rows, the second cut finds five in six of
@@ -26,7 +26,7 @@ class Banding:
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
 
-def recommended(permutations: int, threshold: float, recall: float) -> Banding:
+def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that proposes a share `recall` of pairs.
 
     The pairs have the Jaccard similarity `threshold`; pairs above it are found more often. More rows mean fewer
@@ -34,7 +34,7 @@ def recommended(permutations: int, threshold: float, recall: float) -> Banding:
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
-    return next(banding for banding in bandings if banding.rows == 1 or banding.proposes(threshold) >= recall)
+    return next(banding for banding in bandings if banding.rows == 1 or banding.recall(threshold) >= recall)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Distance:
     def __str__(self) -> str:
         return f"{self.max_distance} of {self.bits} bits may differ"
 
-    def proposes(self, similarity: float) -> float:
+    def recall(self, similarity: float) -> float:
         """Return the probability that a pair of this Jaccard similarity is proposed.
 
         Each bit differs with a probability of (1 - s) / 2.
@@ -65,7 +65,7 @@ class Distance:
         return min(sum(map(math.exp, logs)), 1.0)
 
 
-def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
+def recommend_distance(bits: int, threshold: float, recall: float) -> Distance:
     """Return the smallest distance that proposes a share `recall` of pairs.
 
     The pairs have the Jaccard similarity `threshold`. If no distance reaches `recall`, it is just below half of the
@@ -73,4 +73,7 @@ def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
     """
     largest = max(bits // 2 - 1, 0)
     distances = (Distance(bits, max_distance) for max_distance in range(largest))
-    return next((distance for distance in distances if distance.proposes(threshold) >= recall), Distance(bits, largest))
+    return next(
+        (distance for distance in distances if distance.recall(threshold) >= recall),
+        Distance(bits, largest),
+    )

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommended, smallest_distance
+from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommend_banding, recommend_distance
 from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
-RECALL = 0.95  # share of the pairs at the threshold that are proposed
+TARGET_RECALL = 0.95  # share of the pairs at the threshold that are proposed
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
@@ -19,7 +19,7 @@ ShingleWords = Annotated[int, Option("Words per shingle."), pydantic.Field(ge=1,
 Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, lt=2**32)]
 
 
-def above_zero(what: str) -> pydantic.AfterValidator:
+def fraction_above_zero(what: str) -> pydantic.AfterValidator:
     """Return a validator of decimals in (0, 1] with at most six decimal places.
 
     Args:
@@ -102,7 +102,7 @@ class NearRecipe(RecipeSection):
     faiss: BinarySketchRecipe | None = None
     threshold: Annotated[
         Decimal,
-        above_zero("the similarity"),
+        fraction_above_zero("the similarity"),
         Option("Lowest Jaccard similarity of duplicates.", other_names=("--similarity",)),
     ] = "0.7"
     max_compared: Annotated[int, Option("Comparisons per document in a bucket.")] = pydantic.Field(100, ge=1)
@@ -118,7 +118,7 @@ class NearRecipe(RecipeSection):
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
             if isinstance(sketch, Mapping) and "max_distance" not in sketch and 0 < threshold <= 1:
                 bits = int(sketch.get("bits", BinarySketchRecipe.model_fields["bits"].default))
-                distance = smallest_distance(min(bits, _MAX_PERMUTATIONS), threshold, RECALL).max_distance
+                distance = recommend_distance(min(bits, _MAX_PERMUTATIONS), threshold, TARGET_RECALL).max_distance
                 content = {**content, "faiss": {**sketch, "max_distance": distance}}
         if sketch is not None:
             return content
@@ -127,7 +127,7 @@ class NearRecipe(RecipeSection):
         with contextlib.suppress(ValueError, TypeError):
             permutations = int(minhash["permutations"])
             if 0 < threshold <= 1 and 0 < permutations <= _MAX_PERMUTATIONS:
-                banding = recommended(permutations, threshold, RECALL)
+                banding = recommend_banding(permutations, threshold, TARGET_RECALL)
                 bands = minhash.get("bands") or permutations // (minhash.get("rows") or banding.rows)
                 minhash = {"bands": bands, "rows": permutations // bands} | minhash
         return {**content, "minhash": {"bands": 1, "rows": minhash["permutations"]} | minhash}
@@ -146,10 +146,10 @@ class NearRecipe(RecipeSection):
         assert self.minhash is not None
         return Banding(self.minhash.bands, self.minhash.rows)
 
-    def recommended(self) -> "Banding | Distance":
-        """Return the proposal with the fewest needless comparisons that reaches `RECALL`."""
-        recommend = recommended if self.minhash is not None else smallest_distance
-        return recommend(self.proposer.permutations, float(self.threshold), RECALL)
+    def recommended_proposal(self) -> "Banding | Distance":
+        """Return the proposal with the fewest needless comparisons that reaches `TARGET_RECALL`."""
+        recommend = recommend_banding if self.minhash is not None else recommend_distance
+        return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)
 
     @pydantic.model_validator(mode="after")
     def _has_one_proposer(self) -> Self:
@@ -184,7 +184,7 @@ class DedupRecipe(RecipeSection):
             return {**content, "near": {}}
         return content
 
-    def signatures(self) -> dict[str, Any]:
+    def signature_keys(self) -> dict[str, Any]:
         """Return the keys that signatures of different corpora must have in common."""
         if self.near is None:
             return {"scope": self.scope}

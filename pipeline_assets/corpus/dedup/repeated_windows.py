@@ -28,7 +28,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import (
     Runs,
     bounded_ranges,
     even_ranges,
-    is_first,
+    is_first_in_group,
     sorted_pairs,
     total_rows,
     write_run,
@@ -44,7 +44,7 @@ from pipeline_assets.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
-_FATAL = "fatal"
+_POISON_ROWS = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
 
 
@@ -83,14 +83,14 @@ def select_shard(
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
         name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.parquet"
         files.append(_write_run(folder, name, hashes, rows, first_number))
-    return Receipt(files, {}, {_FATAL: fatal})
+    return Receipt(files, {}, {_POISON_ROWS: fatal})
 
 
 def _write_run(
     folder: StagingView, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
 ) -> OutputFile:
     hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
-    is_distinct = is_first(hashes, documents)
+    is_distinct = is_first_in_group(hashes, documents)
     hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
     windows = np.bincount(rows)[rows].astype(np.uint32)
     columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
@@ -108,13 +108,13 @@ class ShardRepeats:
 
     Attributes:
         dropped: Dropped documents, as a range of the runs of all shards.
-        fatal: Poison rows.
+        poison_rows: Poison rows.
     """
 
     dropped: KeyRange
-    fatal: frozenset[int]
+    poison_rows: frozenset[int]
 
-    def shares(self) -> dict[int, float]:
+    def shares_by_row(self) -> dict[int, float]:
         """Return the dropped rows with the share of their windows that are seen."""
         if not self.dropped.runs:
             return {}
@@ -123,7 +123,7 @@ class ShardRepeats:
         return dict(zip(rows.tolist(), numbers(table["share"]).tolist(), strict=True))
 
 
-def find_repeats(
+def find_repeating_documents(
     run: RunStage[Task],
     staging: StagingView,
     shards: Sequence[DocumentShard],
@@ -151,9 +151,9 @@ def find_repeats(
     numbered_shards = list(zip(shards, firsts, strict=False))
     tasks = [Task.for_kernel(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
     selected = list(run("windows", tasks, staging))
-    dropped = _drop_repeats(run, staging, _runs(staging, selected), recipe, settings)
+    dropped = _drop_repeats(run, staging, _run_paths(staging, selected), recipe, settings)
     return [
-        ShardRepeats(KeyRange(first, first + shard.rows, dropped), frozenset(receipt.notes[_FATAL]))
+        ShardRepeats(KeyRange(first, first + shard.rows, dropped), frozenset(receipt.notes[_POISON_ROWS]))
         for (shard, first), receipt in zip(numbered_shards, selected, strict=True)
     ]
 
@@ -162,7 +162,7 @@ def load_kernels() -> None:
     """Load the compiled code of all steps into this process."""
     select_windows([b"some text"], 4, 2)
     empty = np.empty(0, np.uint64)
-    _decide(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
+    _drop_repeating(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
 
 
 def _drop_repeats(
@@ -175,11 +175,11 @@ def _drop_repeats(
     tasks = [Task.for_kernel(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
     repeated = list(run("repeated", tasks, staging))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)
-    decide = functools.partial(_decide_all, _runs(staging, repeated), firsts, Fraction(recipe.max_share), max_rows)
-    return _runs(staging, list(run("repeating", [Task("all", 0, decide)], staging)))
+    decide = functools.partial(_decide_all, _run_paths(staging, repeated), firsts, Fraction(recipe.max_share), max_rows)
+    return _run_paths(staging, list(run("repeating", [Task("all", 0, decide)], staging)))
 
 
-def _runs(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
+def _run_paths(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
     return tuple(staging.path(file.path) for receipt in receipts for file in receipt.files)
 
 
@@ -192,7 +192,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
     table = key_range.table()
     hashes = numbers(table["hash"])
     order = np.argsort(hashes)
-    is_new = is_first(hashes[order])
+    is_new = is_first_in_group(hashes[order])
     # A hash occurs once if it and the next row are both new; the roll compares the last row with the first, new one.
     is_repeated = ~(is_new & np.roll(is_new, -1))
     order, is_new = order[is_repeated], is_new[is_repeated]
@@ -228,7 +228,7 @@ def _decide_all(
         order = np.argsort(numbers(table["number"]))
         documents, windows, totals = (numbers(table[name])[order] for name in ("number", "window", "windows"))
         dropped, shares = np.empty(len(order), np.uint64), np.empty(len(order))
-        count = _decide(
+        count = _drop_repeating(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares
         )
         columns = {"number": dropped[:count], "share": shares[:count]}
@@ -243,7 +243,7 @@ def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
 
 
 @compiled
-def _decide(
+def _drop_repeating(
     documents: NDArray[np.uint64],
     windows: NDArray[np.uint64],
     totals: NDArray[np.uint32],

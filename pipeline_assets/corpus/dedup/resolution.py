@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, bitmap_contains, empty_bitmap, is_member
-from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
+from pipeline_assets.corpus.dedup.decision import DECISION_RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
@@ -34,7 +34,7 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _NONE = -1
-_NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
+_NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class NearDuplicates:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Decide which documents the edges drop; `counts` come from the comparison."""
-    dropped, originals = empty_bitmap(dedup.documents), dedup.documents_in(exact.runs, "first")
+    dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         paths.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.parquet", table).path)
         first_copies.append(table.filter(mask(bitmap_contains(numbers(table["number"]), originals))))
-    paths.append(write_run(dedup.staging, _OF_FIRSTS, pa.concat_tables(first_copies).sort_by("number")).path)
+    paths.append(write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(first_copies).sort_by("number")).path)
     *runs, first_copies_run = map(dedup.staging.path, paths)
     return NearDuplicates(tuple(runs), first_copies_run, edges, counts)
 
@@ -81,7 +81,7 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         later, earlier = numbers(edges["later"]), numbers(edges["earlier"])
         shared = numbers(edges["shared"])
         union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
-        chosen = _walk(later, earlier, shared, union, dropped)
+        chosen = _choose_edges(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
         selected = edges.take(to_array(chosen))
         columns = {
@@ -93,7 +93,7 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
 
 
 @compiled
-def _walk(
+def _choose_edges(
     later: NDArray[np.uint64],
     earlier: NDArray[np.uint64],
     shared: NDArray[np.int64],
@@ -126,7 +126,7 @@ DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
 _encoder = msgspec.json.Encoder()
 
 
-DROPPED_ROW = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
+DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
 
 
 class _Fate(NamedTuple):
@@ -150,9 +150,9 @@ def write_decisions(
 ) -> list[Receipt]:
     """Write the decisions of all shards and return the receipts of `decide_shard`."""
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
-    ids = (dedup.runs([sketch], IDS) for sketch in sketched)
+    ids = (dedup.run_paths([sketch], IDS) for sketch in sketched)
     tasks = (Task.for_kernel(decide_shard, shard, own, *rules) for shard, own in zip(dedup.shards, ids, strict=True))
-    return dedup.run("decide", tasks)
+    return dedup.run_tasks("decide", tasks)
 
 
 def decide_shard(
@@ -170,8 +170,8 @@ def decide_shard(
     `ids` are runs with the numbers and ids of the shard's documents. An exact copy of a near duplicate gets the same
     `duplicate_of` as its original, so that document is always kept.
 
-    Files: the decisions; the dropped rows, as `DROPPED_ROW`. Counts: `out`, the kept documents, `exact_duplicate`,
-    `near_duplicate`; `of_seen`, documents that were dropped because a store contains a duplicate.
+    Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents,
+    `exact_duplicate`, `near_duplicate`; `of_seen`, documents that were dropped because a store contains a duplicate.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
@@ -186,7 +186,7 @@ def decide_shard(
                 row, fate = number - shard.first_number, fates.get(number)
                 outcome: Outcome = "kept" if fate is None else fate.outcome
                 evidence = () if fate is None else fate[2:]
-                lines.append(Decision(doc_id, shard.source, outcome, RULE, shard.path, row, *evidence))
+                lines.append(Decision(doc_id, shard.source, outcome, DECISION_RULE, shard.path, row, *evidence))
                 if fate is None:
                     counts["out"] += 1
                 else:
@@ -195,7 +195,7 @@ def decide_shard(
                     dropped.append((row, fate.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
-        file.write(np.array(dropped, DROPPED_ROW).tobytes())
+        file.write(np.array(dropped, DROPPED_ROW_DTYPE).tobytes())
     return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
 
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.corpus_shard import add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap, save_bitmap
-from pipeline_assets.corpus.dedup.dedup_corpus import open_run
+from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, sketch_shard
 from pipeline_assets.corpus.dedup.sorted_runs import bounded_ranges
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
@@ -49,11 +49,11 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     mode = "exact" if recipe.near is None else "both"
     recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
-    run = open_run(staging, shards, recipe, settings)
-    sketched = run.run("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
+    run = prepare_run(staging, shards, recipe, settings)
+    sketched = run.run_tasks("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
-        if sketch.notes[FATAL]:
-            raise poison_row_error(sketch.notes[FATAL][0], "reading", shard.file)
+        if sketch.notes[POISON_ROWS]:
+            raise poison_row_error(sketch.notes[POISON_ROWS][0], "reading", shard.file)
     files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
     if recipe.near is not None:
         files += _write_sets(run, recipe.near.proposer.shingle_words)
@@ -68,7 +68,7 @@ def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Sche
 
 def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
-        for ids in map(parquet.read_columns, run.runs([sketch], IDS)):
+        for ids in map(parquet.read_columns, run.run_paths([sketch], IDS)):
             yield pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 
@@ -79,7 +79,7 @@ def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFi
     one range at a time.
     """
     for area, folder in _FOLDERS.items():
-        if runs := run.runs(sketched, area):
+        if runs := run.run_paths(sketched, area):
             schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])
             ranges = bounded_ranges(runs, run.worker_bytes // _ROW_BYTES)
             tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
@@ -96,5 +96,5 @@ def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
     add_to_bitmap(members, np.arange(run.documents, dtype=np.uint64))
     members_file = save_bitmap(members, run.staging.path(_MEMBERS))
     tasks = (Task.for_kernel(write_sets, shard, members_file, shingle_words, _SETS_AREA) for shard in run.shards)
-    for receipt in run.run("shingle", tasks):
+    for receipt in run.run_tasks("shingle", tasks):
         yield from receipt.files

@@ -80,7 +80,7 @@ class SeenStore:
     sources: tuple[tuple[int, str], ...]
 
 
-def with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
+def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     """Read a range of a corpus, followed by the rows of stores with one of its keys.
 
     Args:
@@ -114,7 +114,7 @@ def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa
     return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(priorities), buffers))
 
 
-def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
+def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
     """Open signature stores, in the order of their documents.
 
     Args:
@@ -160,7 +160,7 @@ def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
     if stage != SIGNATURES_STAGE:
         what = f"signatures have version {stage.version}, expected {SIGNATURES_STAGE.version}"
         raise UsageError(what, store.folder, fix)
-    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
+    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signature_keys())
     if recipe.near is None:
         has = needs | {"scope": has["scope"]}
     if has != needs:

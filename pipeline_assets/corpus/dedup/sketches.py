@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.document_order import document_numbers, priorities
-from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, signatures
+from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
-from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
+from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowercase_tables, normalize
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
 from pipeline_assets.corpus.document_shards import read_documents
@@ -26,7 +26,7 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
-FATAL = "fatal"
+POISON_ROWS = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 
 
@@ -57,7 +57,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
-    return Receipt(files, dict(counts), {FATAL: fatal})
+    return Receipt(files, dict(counts), {POISON_ROWS: fatal})
 
 
 def _sketch(
@@ -80,14 +80,14 @@ def _sketch(
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
     tables = {IDS: to_table({"order": priority, "doc_id": doc_ids})}
     if recipe.mode != "near":
-        high, low = _hashes(batch, texts).T
+        high, low = _text_hashes(batch, texts).T
         tables[HASHES] = to_table({"high": high ^ salt, "low": low, "order": priority, "doc_id": doc_ids})
-        counts["without_words"] += int((batch.words() == 0).sum())
+        counts["without_words"] += int((batch.word_counts() == 0).sum())
     if recipe.near is not None:
         proposer = recipe.near.proposer
-        has_shingles = batch.words() >= proposer.shingle_words
+        has_shingles = batch.word_counts() >= proposer.shingle_words
         counts["short"] += int((~has_shingles).sum())
-        signed, priority = signatures(batch, proposer)[has_shingles], priority[has_shingles]
+        signed, priority = minhash_signatures(batch, proposer)[has_shingles], priority[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signed, proposer.bands, salt)
             tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
@@ -135,7 +135,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: No document has the quality column.
         InputError: A line is not a Document, or two documents have the same id.
     """
-    sketched = dedup.run("sketch", (Task.for_kernel(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    sketched = dedup.run_tasks("sketch", (Task.for_kernel(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
@@ -145,10 +145,10 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    repeat = first_repeat(dedup.runs(sketched, ID_HASHES))
+    repeat = first_repeat(dedup.run_paths(sketched, ID_HASHES))
     if repeat is None:
         return
-    runs = dedup.runs(sketched, IDS)
+    runs = dedup.run_paths(sketched, IDS)
     doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
     first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
@@ -170,15 +170,15 @@ def _describe_row(dedup: DedupRun, number: int) -> str:
 
 def load_kernels(recipe: DedupRecipe) -> None:
     """Load the tables and compiled code of `sketch_shard` into this process."""
-    lowered()
+    lowercase_tables()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
-        signed = signatures(batch, recipe.near.proposer)
+        signed = minhash_signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
             band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
 
 
-def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
+def _text_hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
     """Hash each normalized text, or the text as written if it has no word.
 
     Returns:

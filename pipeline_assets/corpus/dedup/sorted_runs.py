@@ -142,7 +142,7 @@ def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[
     """
     order = np.argsort(keys)
     keys, values = keys[order], values[order]
-    is_repetition = ~is_first(keys)
+    is_repetition = ~is_first_in_group(keys)
     # A key is repeated if its row, or the row after it, is a repetition.
     repeated = np.flatnonzero(is_repetition | np.append(is_repetition[1:], False))
     # These rows are already grouped by key, so the sort moves values only within their key.
@@ -150,7 +150,7 @@ def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[
     return keys, values
 
 
-def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
+def is_first_in_group(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Return a mask of the rows of sorted columns that differ from the row before.
 
     np.unique would hash the values first, which takes eight times as long.
@@ -170,7 +170,7 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
         Shape (2, distinct pairs).
     """
     pairs = np.stack(sorted_pairs(*pairs))
-    return pairs[:, is_first(*pairs)]
+    return pairs[:, is_first_in_group(*pairs)]
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:

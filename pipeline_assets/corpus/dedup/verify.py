@@ -47,18 +47,20 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     Returns:
         Receipts of `write_sets`, one for each shard, and of `verify_pairs`, in the order of their ranges.
     """
-    pairs = dedup.runs(proposed)
-    compared = save_bitmap(dedup.documents_in(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
+    pairs = dedup.run_paths(proposed)
+    compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
-    written = dedup.run(
+    written = dedup.run_tasks(
         "shingle", (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
     )
-    own = [SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
+    own = [SetsFile(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_parts(dedup.settings))))
-    return written, dedup.run("verify", (Task.for_kernel(verify_pairs, key_range, *rules) for key_range in by_later))
+    return written, dedup.run_tasks(
+        "verify", (Task.for_kernel(verify_pairs, key_range, *rules) for key_range in by_later)
+    )
 
 
 def write_sets(
@@ -117,7 +119,9 @@ class ShingleSets:
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Count the shingles of documents, whose numbers ascend."""
-        return np.concatenate([np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._entries(numbers))])
+        return np.concatenate(
+            [np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._index_entries(numbers))]
+        )
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
         """Read documents, whose numbers ascend.
@@ -126,7 +130,7 @@ class ShingleSets:
             Ids, hashes of all shingles, and offsets of shape (documents + 1,) into the hashes.
         """
         doc_ids, parts = [], []
-        for shard, entries in self._entries(numbers):
+        for shard, entries in self._index_entries(numbers):
             for _, offset, id_bytes, shingles in entries.tolist():
                 padded_id_bytes = -(-id_bytes // 8) * 8
                 record = os.pread(self._descriptors[shard], padded_id_bytes + 8 * shingles, offset)
@@ -135,7 +139,7 @@ class ShingleSets:
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
-    def _entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
+    def _index_entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
         """Yield the number of a file and its index entries of the documents."""
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():

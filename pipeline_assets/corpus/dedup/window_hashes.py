@@ -21,7 +21,7 @@ from pipeline_assets.corpus.packing.hashed_order import split_mix
 _ONE_64, _ALL = np.uint64(1), np.uint64(2**64 - 1)
 
 
-class Selected(NamedTuple):
+class SelectedWindows(NamedTuple):
     """Selected windows of documents, in the order of the texts, repetitions included.
 
     Attributes:
@@ -33,7 +33,7 @@ class Selected(NamedTuple):
     windows: NDArray[np.int64]
 
 
-def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Selected:
+def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> SelectedWindows:
     """Select windows of documents.
 
     Args:
@@ -47,7 +47,7 @@ def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Sel
     hashes = np.empty(len(text) + len(texts) + 1, np.uint64)  # pages that are never written take no memory
     windows = np.empty(len(texts), np.int64)
     selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, windows)
-    return Selected(hashes[:selected].copy(), windows)
+    return SelectedWindows(hashes[:selected].copy(), windows)
 
 
 @compiled

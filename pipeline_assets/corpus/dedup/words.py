@@ -30,7 +30,7 @@ _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
 
 
-Lowered = tuple[NDArray[np.uint8], NDArray[np.uint32]]
+LowercaseTables = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 
 class NormalizedBatch(NamedTuple):
@@ -50,13 +50,13 @@ class NormalizedBatch(NamedTuple):
     word_hashes: NDArray[np.uint64]
     first_words: NDArray[np.int64]
 
-    def words(self) -> NDArray[np.int64]:
+    def word_counts(self) -> NDArray[np.int64]:
         """Count the words of each document."""
         return np.diff(self.first_words)
 
 
 @functools.cache
-def lowered() -> Lowered:
+def lowercase_tables() -> LowercaseTables:
     """Return tables of normalized characters, from the Unicode data of this Python.
 
     A character that belongs to no word becomes a blank.
@@ -92,7 +92,7 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     starts, stops, first_words = (np.empty(len(texts) + extra, np.int64) for extra in (0, 0, 1))
     batch = NormalizedBatch(np.empty(capacity, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
     word_starts = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
-    number = _normalize(text, lengths, lowered(), word_starts, batch)
+    number = _normalize(text, lengths, lowercase_tables(), word_starts, batch)
     hashes = np.empty(number, np.uint64)
     _hash_words(unaligned_u64_view(batch.text), word_starts[: number + 1], hashes)
     return batch._replace(word_hashes=hashes)
@@ -102,7 +102,7 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
 def _normalize(
     text: NDArray[np.uint8],
     lengths: NDArray[np.int64],
-    tables: Lowered,
+    tables: LowercaseTables,
     words: NDArray[np.int64],
     batch: NormalizedBatch,
 ) -> int:
@@ -155,7 +155,7 @@ def _normalize(
 
 
 @inner
-def mixed(key: np.uint64) -> np.uint64:
+def mix_bits(key: np.uint64) -> np.uint64:
     """Mix 64 bits by a bijection."""
     key = (key ^ (key >> _HALF)) * _ODD
     key = (key ^ (key >> _SHIFT)) * _ODD
@@ -173,8 +173,8 @@ def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: ND
         size = words[word + 1] - position - 1  # without the blank
         key = np.uint64(size)
         while size > 8:
-            key = mixed(key ^ eights[position])
+            key = mix_bits(key ^ eights[position])
             position += 8
             size -= 8
         # Clear the bytes beyond the word.
-        hashes[word] = mixed(key ^ (eights[position] & (_ALL >> (_64 - np.uint64(8 * size)))))
+        hashes[word] = mix_bits(key ^ (eights[position] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -39,7 +39,7 @@ from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, Batch, tex
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Reasons to remove a line, in the order in which they are checked.
 _REASONS = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
-_KEPT, _LONG_WORD, _UNMARKED, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
+_KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
 
 
 class LineRules(NamedTuple):
@@ -143,7 +143,7 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
             return _LONG_WORD
         at += width
     if rules.needs_terminal and not line.is_terminal:
-        return _UNMARKED
+        return _NO_TERMINAL
     if line.words < rules.min_words:
         return _FEW_WORDS
     return _PHRASE if has_phrase else _KEPT

@@ -53,7 +53,7 @@ class ColumnRule:
         if match is None:
             raise ValueError(f'{text!r} is not a rule; write `column >= 3` or `column == "en"`')
         column, operator, constant = match.groups()
-        return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
+        return cls(f"{column} {operator} {constant}", column, operator, _parse_constant(constant))
 
     def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return a mask of the rows that pass, shape (rows,).
@@ -108,7 +108,7 @@ def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:
     return rules
 
 
-Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_rules)]
+ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_rules)]
 """Rules of a recipe as text, such as `int_score >= 3`."""
 
 
@@ -120,7 +120,7 @@ def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDA
     return failed
 
 
-def _constant(text: str) -> int | float | str:
+def _parse_constant(text: str) -> int | float | str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     for kind in (int, float):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Value = int | float | str | bool | None
+MeasuredValue = int | float | str | bool | None
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Measurement:
     """
 
     reason: str
-    value: Value
-    limit: Value
+    value: MeasuredValue
+    limit: MeasuredValue
     is_failed: bool
     is_lower_bound: bool = False
 

@@ -140,7 +140,7 @@ def _filter_lines(
     dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
 
 
-_CHANGES = ("masked/", "removed/", "removed_lines/")
+_CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/")
 
 
 def filter_corpus(
@@ -156,7 +156,7 @@ def filter_corpus(
         UsageError: A document lacks the column of a rule, or the language detector is not installed.
         InputError: No document is kept (the message has the most frequent reasons), or a line is not a Document.
     """
-    decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
+    decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = document_shards.document_shards(corpus)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
@@ -164,9 +164,9 @@ def filter_corpus(
     tasks = [Task.for_kernel(filter_shard, shard, **rules) for shard in shards]
     if recipe.windows is not None:
         # Deduplication code loads slowly, so only recipes with `windows` import it.
-        from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
+        from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents
 
-        repeats = find_repeats(run, staging, shards, recipe.windows, refused_licences, settings)
+        repeats = find_repeating_documents(run, staging, shards, recipe.windows, refused_licences, settings)
         pairs = zip(shards, repeats, strict=True)
         tasks = [Task.for_kernel(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
     receipts = list(run("filter", tasks, staging))
@@ -186,7 +186,7 @@ def filter_corpus(
             "documents": counts["documents"],
             "text_bytes": counts["bytes"],
             "changed_documents": counts["changed"],
-            "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGES)},
+            "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
         },
         decisions=decisions,
     )
@@ -207,5 +207,5 @@ def _filter_repeating(
 
     Rows that killed a worker in an earlier step are not read.
     """
-    window = replace(window, poison_rows=window.poison_rows | repeats.fatal)
-    return filter_shard(shard, window, folder, **rules, repeating=repeats.shares())
+    window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
+    return filter_shard(shard, window, folder, **rules, repeating=repeats.shares_by_row())

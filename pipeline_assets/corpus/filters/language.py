@@ -18,7 +18,7 @@ from pipeline_assets.spine.section import RecipeSection, Share
 
 DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last digits of a float may differ between processors
-Code = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
+LanguageCode = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
 DetectorName = Literal["py3langid", "langdetect"]
 
 
@@ -48,25 +48,25 @@ class LanguageRecipe(RecipeSection):
     """
 
     detector: DetectorName = "py3langid"
-    keep: Annotated[tuple[Code, ...], pydantic.Field(strict=False, min_length=1)] = ("en",)
+    keep: Annotated[tuple[LanguageCode, ...], pydantic.Field(strict=False, min_length=1)] = ("en",)
     threshold: Share | None = None
 
     @property
     def min_score(self) -> str:
         """Threshold in effect, as a decimal."""
-        return PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
+        return DETECTOR_PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
         """Check whether a text in this language is kept."""
         return language.code in self.keep and language.score >= float(self.min_score)
 
-    def detection(self) -> dict[str, str]:
+    def detection_settings(self) -> dict[str, str]:
         """Return the settings and the version that verdicts depend on, for the manifest.
 
         Raises:
             UsageError: The detector is not installed.
         """
-        version = detector(self.detector).version
+        version = load_detector(self.detector).version
         return {"detector": self.detector, "version": version, "threshold": self.min_score}
 
 
@@ -77,7 +77,7 @@ class Detector:
     version: str
     identify: Identify
 
-    def language(self, text: str) -> Language:
+    def detect(self, text: str) -> Language:
         """Detect the language of a text from its first `DETECTED_CHARACTERS`.
 
         They are joined into one line; lone surrogates are replaced by `?`.
@@ -89,20 +89,20 @@ class Detector:
 
 
 @functools.cache
-def detector(name: DetectorName) -> Detector:
+def load_detector(name: DetectorName) -> Detector:
     """Load a detector, once per process.
 
     Raises:
         UsageError: The package is not installed.
     """
-    package = PACKAGES[name]
+    package = DETECTOR_PACKAGES[name]
     try:
         return Detector(metadata.version(name), package.load())
     except ImportError as error:
         raise not_installed(error, package.extra) from None
 
 
-def _py3langid() -> Identify:
+def _load_py3langid() -> Identify:
     import numpy as np
     from py3langid import langid
 
@@ -133,7 +133,7 @@ def _py3langid() -> Identify:
     return cast(Identify, CompiledIdentifier.from_model_file(langid.MODEL_FILE).classify)
 
 
-def _langdetect() -> Identify:
+def _load_langdetect() -> Identify:
     from langdetect import DetectorFactory, LangDetectException, detector_factory
 
     factory = DetectorFactory()
@@ -155,7 +155,7 @@ def _langdetect() -> Identify:
     return identify
 
 
-class Package(NamedTuple):
+class DetectorPackage(NamedTuple):
     """Package that detects languages.
 
     Attributes:
@@ -169,7 +169,7 @@ class Package(NamedTuple):
     load: Callable[[], Identify]
 
 
-PACKAGES: dict[DetectorName, Package] = {
-    "py3langid": Package("languages", "0.96", _py3langid),
-    "langdetect": Package("langdetect", "1", _langdetect),
+DETECTOR_PACKAGES: dict[DetectorName, DetectorPackage] = {
+    "py3langid": DetectorPackage("languages", "0.96", _load_py3langid),
+    "langdetect": DetectorPackage("langdetect", "1", _load_langdetect),
 }

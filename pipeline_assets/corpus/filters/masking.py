@@ -49,7 +49,7 @@ _RESERVED = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
     "192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4"
 )
-RESERVED = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
+RESERVED_NETWORKS = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
 class Masking(Filter):
@@ -62,11 +62,11 @@ class Masking(Filter):
         """Mask and count the addresses of each document."""
         if self._recipe.emails:
             for candidate in candidates:
-                _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
+                _mask(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
         if self._recipe.public_ips:
             batch = text_batch([candidate.text for candidate in candidates])
-            for document in _documents_with_numbers(batch).tolist():
-                _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
+            for document in _documents_with_dotted_numbers(batch).tolist():
+                _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Mask a document; the list of measurements is empty."""
@@ -86,7 +86,7 @@ def _mask(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], mas
     candidate.count(name, len(spans))
 
 
-def _emails(text: bytes) -> Iterator[tuple[int, int]]:
+def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
     """Yield the first byte of each e-mail address and the byte after it."""
     searched = 0
     while (at := text.find(b"@", searched)) >= 0:
@@ -118,7 +118,7 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
     return match.start() if match else None
 
 
-def _documents_with_numbers(batch: Batch) -> NDArray[np.int64]:
+def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
     """Return the documents with three dots that are close together and between digits.
 
     Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
@@ -131,7 +131,7 @@ def _documents_with_numbers(batch: Batch) -> NDArray[np.int64]:
     return np.unique(np.searchsorted(batch.offsets, middle, "right") - 1)
 
 
-def _public_ips(text: bytes) -> Iterator[tuple[int, int]]:
+def _public_ip_spans(text: bytes) -> Iterator[tuple[int, int]]:
     """Yield the first byte of each public IPv4 address and the byte after it.
 
     Octets with leading zeros make no address.
@@ -141,5 +141,5 @@ def _public_ips(text: bytes) -> Iterator[tuple[int, int]]:
             address = ipaddress.IPv4Address(match.group().decode())
         except ValueError:
             continue
-        if not any(address in network for network in RESERVED):
+        if not any(address in network for network in RESERVED_NETWORKS):
             yield match.span()

@@ -202,7 +202,7 @@ def _is_in_scope(
     return True
 
 
-class Hits(NamedTuple):
+class PhraseHits(NamedTuple):
     """Phrases that a batch of documents has.
 
     Attributes:
@@ -225,7 +225,7 @@ def find_phrases(
     classes: NDArray[np.uint16],
     max_counts: NDArray[np.int64],
     counts_lines: bool,
-) -> Hits:
+) -> PhraseHits:
     """Count the different phrases in each document, or the lines with a phrase.
 
     Args:
@@ -264,4 +264,4 @@ def find_phrases(
                             at += 1
                         break
         counts[document] = min(counts[document], max_counts[document])  # several phrases can end at one byte
-    return Hits(counts, firsts, line_positions[:lines])
+    return PhraseHits(counts, firsts, line_positions[:lines])

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 import pydantic
 
-from pipeline_assets.corpus.filters.column_rules import Rules
+from pipeline_assets.corpus.filters.column_rules import ColumnRules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
@@ -216,7 +216,7 @@ class FilterRecipe(RecipeSection):
 
     LATER_KEYS = frozenset({"windows", "language"})
     windows: WindowRecipe | None = None
-    rules: Rules = ()
+    rules: ColumnRules = ()
     wikipedia: WikipediaFilterRecipe | None = None
     length: LengthRecipe | None = None
     characters: CharactersRecipe | None = None

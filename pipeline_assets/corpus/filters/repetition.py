@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, inner
 from pipeline_assets.corpus.filters.characters import to_index, to_int64
-from pipeline_assets.corpus.filters.words import Count, WordSpans
+from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
 # Hashes and indices are uint64 throughout: numba computes int64 with uint64 in float64.
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
@@ -79,17 +79,17 @@ def count_repetition(
         scratch: Working arrays; their content is irrelevant.
         counts: Row of the document, with the counts of `find_words`.
     """
-    number = to_int64(counts[Count.WORDS])
+    number = to_int64(counts[TextCount.WORDS])
     _number_words(eight_bytes, words, scratch, number)
     remaining, _, _ = _keep_repeated(number, scratch)
     before, scratch.grams[number] = 0, -1  # no n-gram begins after the last word
     for word in range(number + 1):
         scratch.repeated_before[word] = before
         before += scratch.grams[word] >= 0
-    lines = _count_copies(words.lines, counts[Count.LINES], words, scratch)
-    counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
-    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
-    counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
+    lines = _count_copies(words.lines, counts[TextCount.LINES], words, scratch)
+    counts[TextCount.DUPLICATE_LINES], counts[TextCount.DUPLICATE_LINE_CHARACTERS] = lines
+    paragraphs = _count_copies(words.paragraphs, counts[TextCount.PARAGRAPHS], words, scratch)
+    counts[TextCount.DUPLICATE_PARAGRAPHS], counts[TextCount.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
     _count_grams(remaining, words, scratch, counts)
 
 
@@ -211,19 +211,19 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
     """Count n-grams from pairs upwards; each level overwrites the one before."""
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
-        remaining = _pair(remaining, scratch)
-        copied = _number_pairs(n, remaining, words, scratch)
+        remaining = _key_grams(remaining, scratch)
+        copied = _number_grams(n, remaining, words, scratch)
         remaining, top_count, top = _keep_repeated(remaining, scratch)
         if n > _MAX_TOP_GRAM:
-            counts[Count.DUPLICATE_5_GRAMS + n - 5] = copied
+            counts[TextCount.DUPLICATE_5_GRAMS + n - 5] = copied
         elif top_count > 1:
-            counts[Count.TOP_2_GRAM + n - 2] = top_count * (characters[top + n] - characters[top])
+            counts[TextCount.TOP_2_GRAM + n - 2] = top_count * (characters[top + n] - characters[top])
         if remaining == 0:
             break
 
 
 @inner
-def _pair(remaining: int, scratch: Scratch) -> int:
+def _key_grams(remaining: int, scratch: Scratch) -> int:
     """Key the n-grams that may occur twice, and keep and count their words."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
@@ -242,7 +242,7 @@ def _pair(remaining: int, scratch: Scratch) -> int:
 
 
 @inner
-def _number_pairs(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
+def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
     """Number and count the n-grams by key, and return the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, remaining)
@@ -277,7 +277,8 @@ def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
         count = to_int64(scratch.counts[to_index(first)])
         if count > top_count:
             top_count, top = count, to_int64(first)
-        # As in `_pair`: the entry is overwritten unless it is kept, and `grams` becomes -1 (all bits set) unless kept.
+        # As in `_key_grams`: the next word overwrites the entry unless this one is kept. `count > 1` minus 1 is 0 for a
+        # kept word, otherwise -1 (all bits set), so the OR gives `first` or -1.
         repeated[to_index(kept)] = word
         kept += count > 1
         grams[to_index(word)] = first | (np.int32(count > 1) - np.int32(1))

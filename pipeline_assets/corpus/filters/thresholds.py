@@ -17,7 +17,7 @@ from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
 from pipeline_assets.corpus.filters.text_batch import Batch, text_batch
-from pipeline_assets.corpus.filters.words import Count, WordSpans, allocate_spans, find_words
+from pipeline_assets.corpus.filters.words import TextCount, WordSpans, allocate_spans, find_words
 from pipeline_assets.spine.section import RecipeSection
 
 
@@ -34,8 +34,8 @@ class Threshold:
     """
 
     reason: str
-    numerator: Count
-    denominator: Count | None
+    numerator: TextCount
+    denominator: TextCount | None
     drops: Literal["<", ">"]
     limit: int | float
 
@@ -45,38 +45,40 @@ class Threshold:
         if self.denominator is not None:
             value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0
         is_failed = value < self.limit if self.drops == "<" else value > self.limit
-        ends_at_limit = self.numerator is Count.STOP_WORDS  # the search ends when the limit is reached
+        ends_at_limit = self.numerator is TextCount.STOP_WORDS  # the search ends when the limit is reached
         return Measurement(self.reason, value, self.limit, is_failed, is_lower_bound=ends_at_limit and not is_failed)
 
 
-_Row = tuple[str, str, Count, Count | None]  # the recipe's key, the reason, and the counts
-_LENGTH: list[_Row] = [
-    ("min_characters", "few_characters", Count.CHARACTERS, None),
-    ("max_characters", "many_characters", Count.CHARACTERS, None),
-    ("min_words", "few_words", Count.WORDS, None),
-    ("max_words", "many_words", Count.WORDS, None),
+_ThresholdRow = tuple[str, str, TextCount, TextCount | None]  # the recipe's key, the reason, and the counts
+_LENGTH: list[_ThresholdRow] = [
+    ("min_characters", "few_characters", TextCount.CHARACTERS, None),
+    ("max_characters", "many_characters", TextCount.CHARACTERS, None),
+    ("min_words", "few_words", TextCount.WORDS, None),
+    ("max_words", "many_words", TextCount.WORDS, None),
 ]
-_CHARACTERS: list[_Row] = [
-    ("min_ascii_ratio", "ascii_ratio", Count.ASCII_CHARACTERS, Count.CHARACTERS),
-    ("max_symbol_ratio", "symbol_ratio", Count.SYMBOLS, Count.WORD_CHARACTERS),
+_CHARACTERS: list[_ThresholdRow] = [
+    ("min_ascii_ratio", "ascii_ratio", TextCount.ASCII_CHARACTERS, TextCount.CHARACTERS),
+    ("max_symbol_ratio", "symbol_ratio", TextCount.SYMBOLS, TextCount.WORD_CHARACTERS),
 ]
-_GOPHER_QUALITY: list[_Row] = [
-    ("min_mean_word_length", "short_words", Count.WORD_CHARACTERS, Count.WORDS),
-    ("max_mean_word_length", "long_words", Count.WORD_CHARACTERS, Count.WORDS),
-    ("max_hash_ratio", "hash_ratio", Count.HASHES, Count.WORDS),
-    ("max_ellipsis_ratio", "ellipsis_ratio", Count.ELLIPSES, Count.WORDS),
-    ("max_bullet_lines", "bullet_lines", Count.BULLET_LINES, Count.LINES),
-    ("max_ellipsis_lines", "ellipsis_lines", Count.ELLIPSIS_LINES, Count.LINES),
-    ("min_alphabetic_words", "alphabetic_words", Count.ALPHABETIC_WORDS, Count.WORDS),
-    ("min_stop_words", "stop_words", Count.STOP_WORDS, None),
+_GOPHER_QUALITY: list[_ThresholdRow] = [
+    ("min_mean_word_length", "short_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
+    ("max_mean_word_length", "long_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
+    ("max_hash_ratio", "hash_ratio", TextCount.HASHES, TextCount.WORDS),
+    ("max_ellipsis_ratio", "ellipsis_ratio", TextCount.ELLIPSES, TextCount.WORDS),
+    ("max_bullet_lines", "bullet_lines", TextCount.BULLET_LINES, TextCount.LINES),
+    ("max_ellipsis_lines", "ellipsis_lines", TextCount.ELLIPSIS_LINES, TextCount.LINES),
+    ("min_alphabetic_words", "alphabetic_words", TextCount.ALPHABETIC_WORDS, TextCount.WORDS),
+    ("min_stop_words", "stop_words", TextCount.STOP_WORDS, None),
 ]
-_WHOLES = {"duplicate_lines": Count.LINES, "duplicate_paragraphs": Count.PARAGRAPHS}
-_REPETITION: list[_Row] = [
-    (key, reason, Count[reason.upper()], _WHOLES.get(reason, Count.WORD_CHARACTERS))
+_DENOMINATORS = {"duplicate_lines": TextCount.LINES, "duplicate_paragraphs": TextCount.PARAGRAPHS}
+_REPETITION: list[_ThresholdRow] = [
+    (key, reason, TextCount[reason.upper()], _DENOMINATORS.get(reason, TextCount.WORD_CHARACTERS))
     for key in RepetitionRecipe.model_fields
     for reason in [key.removeprefix("max_")]
 ]
-_BOILERPLATE: list[_Row] = [("max_line_fraction", "boilerplate_lines", Count.BOILERPLATE_LINES, Count.LINES)]
+_BOILERPLATE: list[_ThresholdRow] = [
+    ("max_line_fraction", "boilerplate_lines", TextCount.BOILERPLATE_LINES, TextCount.LINES)
+]
 
 
 def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
@@ -94,7 +96,7 @@ def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
     ]
 
 
-def _section_thresholds(section: RecipeSection | None, rows: Sequence[_Row]) -> Iterator[Threshold]:
+def _section_thresholds(section: RecipeSection | None, rows: Sequence[_ThresholdRow]) -> Iterator[Threshold]:
     for key, reason, numerator, denominator in rows:
         limit = getattr(section, key, None)
         if limit is not None:
@@ -144,7 +146,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
 
 
 @compiled
-def _count(
+def _count_documents(
     text: NDArray[np.uint8],
     eight_bytes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
@@ -216,22 +218,22 @@ class ThresholdFilter(Filter):
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
     def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
-        counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
+        counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
             hits = find_phrases(*batch, self._stop_words, self._classes, max_counts, False)
-            counts[:, Count.STOP_WORDS] = hits.counts
+            counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         words, scratch = (
             self._reused if longest <= _REUSED_BYTES else (allocate_spans(longest), allocate_scratch(longest))
         )
         eight_bytes, repeats = unaligned_u64_view(batch.text), self._counts_repetition
         arrays = batch.text, eight_bytes, batch.offsets, self._classes, words, scratch
-        _count(*arrays, before_repetition, repeats, counts)
+        _count_documents(*arrays, before_repetition, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: Batch, counts: NDArray[np.int64], is_searched: NDArray[np.bool_]) -> None:
         if self._boilerplate is not None:
             max_counts = np.where(is_searched, len(batch.text), 0)
             hits = find_phrases(*batch, self._boilerplate, self._classes, max_counts, True)
-            counts[:, Count.BOILERPLATE_LINES] = hits.counts
+            counts[:, TextCount.BOILERPLATE_LINES] = hits.counts

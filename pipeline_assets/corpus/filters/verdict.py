@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement, Value
-from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, LanguageRecipe, detector
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, MeasuredValue, Measurement
+from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, LanguageRecipe, load_detector
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import StageVersion
@@ -23,7 +23,7 @@ _MAX_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FilterVerdict:
     """Verdict of all filters on a document.
 
     Attributes:
@@ -53,14 +53,14 @@ class LanguageFilter(Filter):
             UsageError: The detector is not installed.
         """
         self._recipe = recipe
-        self._detector = detector(recipe.detector)
+        self._detector = load_detector(recipe.detector)
         self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Measure language and score, as `de 0.998` with the limit `en, fr from 0.96`."""
         # The cut may be within a character.
         beginning = candidate.text[: _MAX_CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
-        language = self._detector.language(beginning)
+        language = self._detector.detect(beginning)
         value = f"{language.code} {language.score}"
         return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(language))]
 
@@ -103,7 +103,7 @@ def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> No
         step.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
-def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verdict:
+def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
     """Evaluate all filters on one document, with the same verdict as in a batch.
 
     `windows` is not evaluated, because it depends on other documents.
@@ -115,7 +115,7 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Verd
     candidate = Candidate(text.encode("utf-8"), meta)
     measurements = [measurement for step in build_filters(recipe) for measurement in step.measure(candidate)]
     reason = next((measurement.reason for measurement in measurements if measurement.is_failed), None)
-    return Verdict(reason, tuple(measurements), candidate.text.decode("utf-8"), candidate.changes)
+    return FilterVerdict(reason, tuple(measurements), candidate.text.decode("utf-8"), candidate.changes)
 
 
 class DroppedLine(msgspec.Struct, frozen=True):
@@ -132,8 +132,8 @@ class DroppedLine(msgspec.Struct, frozen=True):
 
     doc_id: str
     reason: str
-    value: Value
-    threshold: Value
+    value: MeasuredValue
+    threshold: MeasuredValue
     shard: str
     row: int
 
@@ -146,6 +146,6 @@ def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 
-def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
+def find_dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
     """Return the record of a dropped document; None if the filters did not drop it."""
     return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.filters.characters import (
 _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…"))  # three bytes each
 
 
-class Count(IntEnum):
+class TextCount(IntEnum):
     """Columns of counts; a threshold is on one of them, or on the ratio of two."""
 
     CHARACTERS = 0
@@ -142,9 +142,9 @@ def find_words(
             elif byte == DOT:
                 dots = dots + 1 if last_dot == at - 1 else 1
                 last_dot = at
-                counts[Count.ELLIPSES] += dots % 3 == 0
+                counts[TextCount.ELLIPSES] += dots % 3 == 0
             else:
-                counts[Count.HASHES if byte == HASH else Count.ELLIPSES] += 1
+                counts[TextCount.HASHES if byte == HASH else TextCount.ELLIPSES] += 1
         at += width
     ends[ended] = size  # of the last word, if no whitespace follows it
     characters[started] = word_characters
@@ -152,14 +152,22 @@ def find_words(
     lines -= words.lines[lines - 1] == started
     paragraphs -= words.paragraphs[paragraphs - 1] == started
     words.lines[lines] = words.paragraphs[paragraphs] = started
-    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - continuation_bytes, size - non_ascii_bytes
-    counts[Count.WORDS], counts[Count.WORD_CHARACTERS], counts[Count.SYMBOLS] = started, word_characters, symbols
-    counts[Count.ALPHABETIC_WORDS], counts[Count.LINES], counts[Count.PARAGRAPHS] = alphabetic, lines, paragraphs
+    counts[TextCount.CHARACTERS], counts[TextCount.ASCII_CHARACTERS] = size - continuation_bytes, size - non_ascii_bytes
+    counts[TextCount.WORDS], counts[TextCount.WORD_CHARACTERS], counts[TextCount.SYMBOLS] = (
+        started,
+        word_characters,
+        symbols,
+    )
+    counts[TextCount.ALPHABETIC_WORDS], counts[TextCount.LINES], counts[TextCount.PARAGRAPHS] = (
+        alphabetic,
+        lines,
+        paragraphs,
+    )
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1
+        counts[TextCount.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1
         if ends[last] - starts[last] >= 3:
             # The last three bytes of the line's last word, as one number.
             end = begin + ends[last]
             tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
-            counts[Count.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)
+            counts[TextCount.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)

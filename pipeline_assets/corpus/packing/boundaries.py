@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.packing.plan_format import PlanFiles, mapped
+from pipeline_assets.corpus.packing.plan_format import PlanFiles, map_array
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
@@ -16,10 +16,10 @@ _CHUNK_ROWS = 1 << 16
 
 def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """Write `boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
-    row_starts = mapped(plan.row_starts, np.int64)
+    row_starts = map_array(plan.row_starts, np.int64)
     with DurableFile(staging.path(memmap.BOUNDARIES)) as boundaries:
         write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
-        for chunk in _boundaries(plan):
+        for chunk in _boundary_chunks(plan):
             boundaries.write(chunk.data)
     with DurableFile(staging.path(memmap.BOUNDARY_OFFSETS)) as offsets:
         write_npy_header(offsets, "<i8", row_starts.shape)
@@ -30,8 +30,8 @@ def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     ]
 
 
-def _boundaries(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
-    row_starts, lengths = mapped(plan.row_starts, np.int64), mapped(plan.lengths, np.int32)
+def _boundary_chunks(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
+    row_starts, lengths = map_array(plan.row_starts, np.int64), map_array(plan.lengths, np.int32)
     for first in range(0, len(row_starts) - 1, _CHUNK_ROWS):
         starts = row_starts[first : first + _CHUNK_ROWS + 1]
         pieces = lengths[starts[0] : starts[-1]]

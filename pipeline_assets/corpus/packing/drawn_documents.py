@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_documents
-from pipeline_assets.corpus.packing.plan_format import Drawn, DrawnSource, PlanFiles, mapped
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
+from pipeline_assets.corpus.packing.plan_format import DrawnSource, NumberedDraws, PlanFiles, map_array
 from pipeline_assets.spine.artifact import Artifact
 
 _COLUMNS = {
@@ -45,7 +45,7 @@ class DrawnDocuments:
         license_tokens: Packed tokens of each source by license.
     """
 
-    drawn: Drawn
+    drawn: NumberedDraws
     encoded: tuple[EncodedShard, ...]
     plan: PlanFiles
     seq_len: int
@@ -59,23 +59,25 @@ class DrawnDocuments:
         `packed_tokens`, all of them except for the document that the budget cuts; `first_row`, in which it begins;
         `is_whole`, whether that row has all of it.
         """
-        first_rows = mapped(self.plan.first_rows, np.uint32)
-        is_whole = mapped(self.plan.is_whole, np.bool_)
+        first_rows = map_array(self.plan.first_rows, np.uint32)
+        is_whole = map_array(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.drawn.sources}
-        for shard, first in zip(self.encoded, first_documents(self.encoded).tolist(), strict=False):
+        for shard, first in zip(self.encoded, first_document_numbers(self.encoded).tolist(), strict=False):
             source, table = sources[shard.source], shard.table
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
                 stop = min(start + step, shard.documents)
-                documents, epochs, draws = self._draws(source, first - source.first_document, start, stop)
+                documents, epochs, draws = self._number_draws(source, first - source.first_document, start, stop)
                 tokens = table.tokens[documents]
                 packed = tokens.copy()
                 if self.drawn.cut is not None:
                     packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
                 whole, chosen = np.array(is_whole[draws]), to_array(documents)
                 license_tags = table.license_tags.take(chosen)
-                self._count(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
-                self.license_tokens.setdefault(source.name, Counter()).update(license_tokens(license_tags, packed))
+                self._add_counts(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
+                self.license_tokens.setdefault(source.name, Counter()).update(
+                    count_license_tokens(license_tags, packed)
+                )
                 columns = [
                     table.doc_ids.take(chosen),
                     repeated(shard.source, len(draws)),
@@ -90,7 +92,7 @@ class DrawnDocuments:
                 ]
                 yield pa.Table.from_arrays(columns, schema=SCHEMA)
 
-    def _draws(
+    def _number_draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return document, epoch and number of each draw of documents [start, stop).
@@ -111,7 +113,7 @@ class DrawnDocuments:
         draws[epochs == source.epochs] = np.arange(last_epoch + low, last_epoch + high)
         return documents, epochs, draws
 
-    def _count(
+    def _add_counts(
         self,
         source: str,
         document_tokens: NDArray[np.int32],
@@ -138,7 +140,7 @@ class DrawnDocuments:
         )
 
 
-def license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
+def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
     """Count tokens by license; both arrays have a value for each document."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(numbers(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
@@ -173,7 +175,7 @@ class DrawnLine:
         return f"drawn {self.epoch_summary} {where}"
 
 
-def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
+def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """Yield all lines of some documents, in the order of the file.
 
     Memory holds one row group at a time.

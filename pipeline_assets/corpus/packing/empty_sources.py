@@ -13,7 +13,7 @@ from pipeline_assets.spine.staging import Receipt
 DEDUPLICATED = "stage_a/deduplicated"
 
 
-def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
+def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
     """Return the deduplicated corpus upstream of a corpus; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED]
     try:
@@ -47,7 +47,7 @@ def raise_if_source_empty(
             if documents or source not in weighed:
                 continue
             steps = [corpus] if deduplicated is None else [deduplicated, corpus]
-            fates = [fate for step in steps for fate in _fates(step, source)]
+            fates = [fate for step in steps for fate in _describe_drops(step, source)]
             what = f"no documents of {source} remain{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
             raise UsageError(what, RecipeKey("pack.weights"), f"{_REMOVE}; {_KEEP}" if is_repeated else _REMOVE)
@@ -74,7 +74,7 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
             raise UsageError(f"no document of {source} can be encoded: {reasons}", RecipeKey("pack.weights"), fix)
 
 
-def _fates(corpus: Artifact, source: str) -> Iterator[str]:
+def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
     """Describe how many documents of a source a step dropped, for each reason."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
     dropped = {

@@ -44,11 +44,11 @@ class EncodedShard:
     def table(self) -> DocumentTable:
         """Table of the documents; 128 stay open, because each range of rows reads all."""
         written = self.document_file.stat()
-        return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
+        return _open_table(self.document_file, written.st_ino, written.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=128)
-def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
+def _open_table(path: Path, inode: int, modified_ns: int) -> DocumentTable:
     return DocumentTable(path)
 
 
@@ -74,7 +74,7 @@ class EncodedCorpus:
         return gather_lines(staging, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
 
 
-def encoded_corpus(
+def encode_corpus(
     shards: Sequence[CorpusShard], tokenizer: TokenizerFile, staging: StagingDir, settings: RunSettings
 ) -> EncodedCorpus:
     """Encode shards in this order; later stages run in the same workers.
@@ -108,7 +108,7 @@ def encoded_corpus(
     return EncodedCorpus(encoded, receipts, run)
 
 
-def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
+def first_document_numbers(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
     """Return the number of each shard's first document, then the total.
 
     Shape (shards + 1,).

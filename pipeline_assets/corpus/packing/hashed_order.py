@@ -42,13 +42,13 @@ def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     """
     start = int.from_bytes(seeded_rank(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)
-    _hash(np.uint64(start), keys)
+    _hash_numbers(np.uint64(start), keys)
     keys.sort()
     return lower_halves(keys)
 
 
 @compiled
-def _hash(start: np.uint64, keys: NDArray[np.uint64]) -> None:
+def _hash_numbers(start: np.uint64, keys: NDArray[np.uint64]) -> None:
     for number in range(len(keys)):
         state = start + np.uint64(number + 1) * _GAMMA
         keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)  # sorts by hash, then by number

@@ -62,7 +62,7 @@ class SourceDraws:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutDocument:
     """Document that is cut where the budget ends.
 
     Attributes:
@@ -84,7 +84,7 @@ class Draws:
     """
 
     source_draws: Sequence[SourceDraws]
-    cut: Cut | None
+    cut: CutDocument | None
 
 
 class Mixture:
@@ -112,12 +112,12 @@ class Mixture:
         """
         if self._in_order.get(source, (None,))[0] != epoch:
             self._in_order.pop(source, None)  # release 4 bytes per document before the next array is built
-            self._in_order[source] = epoch, gather(self.sources[source].lengths, self.order(source, epoch))
+            self._in_order[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
         return self._in_order[source][1]
 
-    def draws(self, budget: int) -> Draws:
+    def draw(self, budget: int) -> Draws:
         """Draw exactly `budget` tokens; every source has documents."""
-        drawn = [self._prefix(number, int(source.weight * budget)) for number, source in enumerate(self.sources)]
+        drawn = [self._draw_prefix(number, int(source.weight * budget)) for number, source in enumerate(self.sources)]
         # Exact fractions: they may be negative after a draw, and their sum is the rest of the budget.
         deficits = [source.weight * budget - draws.tokens for source, draws in zip(self.sources, drawn, strict=True)]
         while missing := int(sum(deficits)):
@@ -125,14 +125,14 @@ class Mixture:
             draws, documents = drawn[number], len(self.sources[number].lengths)
             tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial])
             if tokens > missing:
-                return Draws(drawn, Cut(number, missing))
+                return Draws(drawn, CutDocument(number, missing))
             deficits[number] -= tokens
             is_epoch_end = draws.partial + 1 == documents
             epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.partial + 1)
             drawn[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
         return Draws(drawn, None)
 
-    def _prefix(self, number: int, tokens: int) -> SourceDraws:
+    def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
         """Return the largest draws of a source with at most so many tokens."""
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
@@ -152,7 +152,7 @@ def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
     return len(lengths), prefix_tokens
 
 
-def gather(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
+def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
     """Return `values[places]`, without NumPy's copy of the places at 8 bytes each."""
     gathered = np.empty(len(positions), np.int32)
     for chunk in chunks(len(positions)):
@@ -160,7 +160,7 @@ def gather(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[
     return gathered
 
 
-def bisect_largest(budget: int, is_valid: Callable[[int], bool]) -> int:
+def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
     """Find the largest valid budget from 0, which is valid, to `budget`, by bisection."""
     valid, invalid = 0, budget + 1
     middle = budget

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.plan_format import SETTLED, PlanFiles, read_drawn, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
@@ -150,7 +150,7 @@ def _pack(
     if recipe.num_seqs is not None:
         _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    corpus = encoded_corpus(shards, tokenizer, staging, settings)
+    corpus = encode_corpus(shards, tokenizer, staging, settings)
     run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
     raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)

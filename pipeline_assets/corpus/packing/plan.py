@@ -14,10 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_documents
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunks, hashed_order
-from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, gather
-from pipeline_assets.corpus.packing.plan_format import DRAWN, PLAN, SETTLED, Drawn, DrawnSource, PlanFiles, mapped
+from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, gather_values
+from pipeline_assets.corpus.packing.plan_format import (
+    DRAWN,
+    PLAN,
+    SETTLED,
+    DrawnSource,
+    NumberedDraws,
+    PlanFiles,
+    map_array,
+)
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, sequential_rows
 from pipeline_assets.corpus.packing.token_budget import row_counter, token_budget_for
@@ -29,7 +37,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 
-def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
+def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     """Number all draws.
 
     Raises:
@@ -53,10 +61,10 @@ def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
     if first_draw > MAX_ITEMS:
         what = f"packing is limited to {MAX_ITEMS:,} documents, got {first_draw:,}"
         raise UsageError(what, RecipeKey("pack.num_seqs"), "request fewer rows")
-    return Drawn(sources, np.concatenate(taken), cut)
+    return NumberedDraws(sources, np.concatenate(taken), cut)
 
 
-def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
+def packed_order(drawn: NumberedDraws, seed: int) -> NDArray[np.uint32]:
     """Return the numbers of draws in their packed order, shape (draws,)."""
     order = hashed_order(drawn.draws, seed, "draws")
     if drawn.cut is not None:
@@ -65,7 +73,7 @@ def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
     return order
 
 
-def drawn_documents(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Replace draws by their documents, numbered in the corpus, in the same memory."""
     first_draws = np.array([source.first_draw for source in drawn.sources])
     first_numbers = np.array([source.first_document for source in drawn.sources])
@@ -104,23 +112,23 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     # Without a requested number of rows, everything is drawn, even if it fills less than a row.
     is_all = requested.num_seqs is None and requested.strategy == "best_fit"
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
-    drawn = number_draws(mixture, mixture.draws(budget))
+    drawn = number_draws(mixture, mixture.draw(budget))
     del mixture
-    _write(files.taken, [drawn.taken])
+    _write_values(files.taken, [drawn.taken])
     draws = packed_order(drawn, recipe.seed)
-    _write(order, [draws])
-    documents = drawn_documents(drawn, draws)
-    drawn = replace(drawn, taken=mapped(files.taken, np.uint32))
-    in_order = gather(lengths, documents)
+    _write_values(order, [draws])
+    documents = replace_draws_by_documents(drawn, draws)
+    drawn = replace(drawn, taken=map_array(files.taken, np.uint32))
+    in_order = gather_values(lengths, documents)
     del lengths
     if drawn.cut is not None:
         in_order[-1] = drawn.cut[1]
-    _write(ranked, [documents])
+    _write_values(ranked, [documents])
     del draws, documents
-    _write_rows(in_order, drawn, recipe, files, order)
+    _write_row_files(in_order, drawn, recipe, files, order)
     del in_order
     documents = np.fromfile(ranked, np.uint32)
-    segments = _write(files.documents, (documents[ranks] for ranks in _chunks(files.documents, np.uint32)))
+    segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
     return Receipt(
@@ -135,7 +143,7 @@ def _describe_file(path: Path) -> OutputFile:
 
 def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
     """Return the tokens of each document, including its end token, shape (documents,)."""
-    firsts = first_documents(shards)
+    firsts = first_document_numbers(shards)
     lengths = np.empty(firsts[-1], np.int32)
     for shard, first in zip(shards, firsts.tolist(), strict=False):
         lengths[first : first + shard.documents] = DocumentTable(shard.document_file).tokens
@@ -170,7 +178,9 @@ def _resolve(
     return mixture, ResolvedPack.from_content({**requested.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
 
 
-def _write_rows(lengths: NDArray[np.int32], drawn: Drawn, recipe: ResolvedPack, files: PlanFiles, order: Path) -> None:
+def _write_row_files(
+    lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
+) -> None:
     """Write the files of rows; `documents` receives the ranks of draws for now."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
@@ -200,21 +210,21 @@ def _write_rows(lengths: NDArray[np.int32], drawn: Drawn, recipe: ResolvedPack, 
         row_starts.write(np.int64(placed).data)
     if drawn.cut is not None:
         is_whole[-1] = False
-    _write(files.first_rows, [_by_number(first_rows, order)])
-    _write(files.is_whole, [_by_number(is_whole, order)])
+    _write_values(files.first_rows, [_by_number(first_rows, order)])
+    _write_values(files.is_whole, [_by_number(is_whole, order)])
 
 
 def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
     """Reorder values from the packed order of draws to their numbers."""
     by_number = np.empty_like(by_rank)
     first = 0
-    for numbers in _chunks(order, np.uint32):
+    for numbers in _read_chunks(order, np.uint32):
         by_number[numbers] = by_rank[first : first + len(numbers)]
         first += len(numbers)
     return by_number
 
 
-def _write(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
+def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
     """Write arrays to a raw file and return the number of values."""
     count = 0
     with DurableFile(path) as file:
@@ -224,7 +234,7 @@ def _write(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
     return count
 
 
-def _chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
+def _read_chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
     """Yield a raw file in pieces of 1 Mi values."""
     with open(path, "rb") as file:
         while len(chunk := np.fromfile(file, dtype, _CHUNK)):

@@ -49,7 +49,7 @@ class DrawnSource:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class NumberedDraws:
     """All draws.
 
     Attributes:
@@ -98,14 +98,14 @@ class PlanFiles:
         return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
 
 
-def read_drawn(receipt: Receipt, files: PlanFiles) -> Drawn:
+def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
     """Read the draws of a plan."""
     notes = receipt.notes[DRAWN]
     sources = [DrawnSource(**source) for source in notes["sources"]]
-    return Drawn(sources, mapped(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
+    return NumberedDraws(sources, map_array(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
 
 
-def mapped(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
+def map_array(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
     """Map a raw file into memory as an array; an empty file gives an empty array."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
@@ -131,7 +131,7 @@ def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int)
 
     Ranges depend on the rows alone, not on the workers.
     """
-    row_starts = mapped(plan.row_starts, np.int64)
+    row_starts = map_array(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens; a range ends where it reaches a multiple of the limit.
     cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_TOKENS
     limits = np.arange(_RANGE_TOKENS, cost[-1], _RANGE_TOKENS)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.arrow_columns import to_array
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_documents
-from pipeline_assets.corpus.packing.plan_format import RowRange, mapped
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
+from pipeline_assets.corpus.packing.plan_format import RowRange, map_array
 from pipeline_assets.spine.durable import write_range
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import Window
@@ -63,9 +63,9 @@ def write_rows(
     target = tokens.data.cast("B")
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
-    for shard, own, documents in _by_shard(rows, segments):
+    for shard, own, documents in _segments_by_shard(rows, segments):
         starts = shard.table.starts[documents] + segments.starts[own]
-        _copy(shard.token_file, starts, segments.lengths[own], segments.places[own], target)
+        _copy_segments(shard.token_file, starts, segments.lengths[own], segments.places[own], target)
         ids = shard.table.doc_ids.take(to_array(documents)).to_pylist()
         for segment, doc_id in zip(own.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
@@ -85,10 +85,12 @@ def write_rows(
 
 
 def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
-    row_starts = np.array(mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
+    row_starts = np.array(map_array(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
     first, stop = int(row_starts[0]), int(row_starts[-1])
-    documents = np.array(mapped(rows.plan.documents, np.uint32)[first:stop])
-    starts, lengths = (np.array(mapped(path, np.int32)[first:stop]) for path in (rows.plan.starts, rows.plan.lengths))
+    documents = np.array(map_array(rows.plan.documents, np.uint32)[first:stop])
+    starts, lengths = (
+        np.array(map_array(path, np.int32)[first:stop]) for path in (rows.plan.starts, rows.plan.lengths)
+    )
     ends = np.cumsum(lengths, dtype=np.int64)
     row_starts -= first
     # Tokens before each row, without padding; the shift of a row replaces them by whole rows.
@@ -97,7 +99,7 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
     return _Segments(documents, starts, lengths, ends - lengths + shifts, row_starts, np.diff(before))
 
 
-def _by_shard(
+def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
     """Yield each shard with its segments and their documents.
@@ -106,14 +108,14 @@ def _by_shard(
     """
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
-    firsts = first_documents(rows.encoded)
+    firsts = first_document_numbers(rows.encoded)
     bounds = np.searchsorted(documents, firsts).tolist()
     for shard, first, start, stop in zip(rows.encoded, firsts.tolist(), bounds, bounds[1:], strict=False):
         if start < stop:
             yield shard, order[start:stop], documents[start:stop] - first
 
 
-def _copy(
+def _copy_segments(
     token_file: Path, starts: NDArray[np.int64], lengths: NDArray[np.int32], places: NDArray[np.int64], rows: memoryview
 ) -> None:
     """Copy pieces of a token run to their positions.

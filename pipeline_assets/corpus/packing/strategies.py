@@ -66,7 +66,7 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
                 used = min(rows[room], -(-remaining // each))
                 rows[room] -= used
                 if not rows[room]:
-                    _mark(tree, room, False)
+                    _mark_room(tree, room, False)
             placed = min(remaining, used * each)
             in_last = placed - (used - 1) * each  # the last row may have fewer pieces than the others
             remaining -= placed
@@ -74,7 +74,7 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
             for count, new_room in ((used - 1, room - each * length), (1, room - in_last * length)):
                 if count and new_room:
                     rows[new_room] += count
-                    _mark(tree, new_room, True)
+                    _mark_room(tree, new_room, True)
     return opened
 
 
@@ -110,12 +110,12 @@ def assign_rows(
             row = top[room]
             top[room] = np.int64(below[row]) - 1
             if top[room] == _NONE:
-                _mark(tree, room, False)
+                _mark_room(tree, room, False)
         document_rows[document] = row
         room -= length
         if room:  # push the row onto the stack of its new room
             if top[room] == _NONE:
-                _mark(tree, room, True)
+                _mark_room(tree, room, True)
             below[row] = top[room] + 1
             top[room] = row
     return document_rows, opened
@@ -165,7 +165,7 @@ def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
 
 
 @inner
-def _mark(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
+def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
     """Add a room to the tree or remove it, and update the nodes above."""
     node = (len(tree) >> 1) + room
     tree[node] = exists

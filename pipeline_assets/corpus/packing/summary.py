@@ -9,7 +9,7 @@ from pipeline_assets.corpus.tokens.losses import LOST_TEXT, read_lost_text
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 
-def summarize_plan(packed: Artifact) -> dict[str, Any]:
+def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """Return the counts of a packed set for its report.
 
     `cut_documents` counts the draws that no single row holds completely, because they were cut or are longer than a

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, bisect_largest
+from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, bisect_largest_budget
 from pipeline_assets.corpus.packing.recipe import ResolvedPack
 from pipeline_assets.corpus.packing.strategies import count_pieces, rows_needed
 from pipeline_assets.spine.errors import RecipeKey, UsageError
@@ -27,10 +27,10 @@ def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
             return capacity
         raise _shortage_error(mixture, recipe, capacity, available // recipe.seq_len)
     count_rows = row_counter(mixture, recipe.seq_len)
-    budget = bisect_largest(min(capacity, available), lambda tokens: count_rows(tokens) <= recipe.num_seqs)
+    budget = bisect_largest_budget(min(capacity, available), lambda tokens: count_rows(tokens) <= recipe.num_seqs)
     possible = count_rows(available) if available >= recipe.seq_len else 0
     if budget == available and possible < recipe.num_seqs:
-        requested = bisect_largest(capacity, lambda tokens: count_rows(tokens) <= recipe.num_seqs)
+        requested = bisect_largest_budget(capacity, lambda tokens: count_rows(tokens) <= recipe.num_seqs)
         raise _shortage_error(mixture, recipe, requested, possible)
     return budget
 
@@ -40,7 +40,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
     epoch_pieces = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
     def count_rows(budget: int) -> int:
-        draws = mixture.draws(budget)
+        draws = mixture.draw(budget)
         pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
         for number, drawn in enumerate(draws.source_draws):
             partial = mixture.ordered_lengths(number, drawn.epochs)[: drawn.partial]
@@ -57,7 +57,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     """
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
-    epochs = _decimal(Fraction(needed, source.tokens), 3, up=True)
+    epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     what = (
@@ -85,12 +85,12 @@ def _without_rejected(source: SourceText) -> str:
 def _round_down(value: Fraction) -> str:
     """Format a value above 0 as a decimal, rounded down, but not to 0."""
     places = 6
-    while (short := _decimal(value, places)) == "0":
+    while (short := _format_decimal(value, places)) == "0":
         places += 3
     return short
 
 
-def _decimal(value: Fraction, places: int, up: bool = False) -> str:
+def _format_decimal(value: Fraction, places: int, up: bool = False) -> str:
     """Format a value as a decimal, rounded down, or up if `up`."""
     scaled = value * 10**places
     whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)

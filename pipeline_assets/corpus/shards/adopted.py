@@ -31,7 +31,7 @@ def adopt_shards(
     Returns:
         None if the rows, their shards, or the tokenizer differ.
     """
-    before, now = map(_content, corpora)
+    before, now = map(_shard_contents, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
     linked, lost = link_content(staging, earlier), read_lost_text(earlier.manifest)
@@ -39,7 +39,7 @@ def adopt_shards(
     return replace(linked, provenance={**linked.provenance, **facts})
 
 
-def _content(corpus: Corpus) -> list[tuple[str, int, str]]:
+def _shard_contents(corpus: Corpus) -> list[tuple[str, int, str]]:
     """List path, rows and content hash of each shard; equal lists are equal documents."""
     artifact, shards = corpus
     hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}

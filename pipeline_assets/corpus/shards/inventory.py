@@ -99,7 +99,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
     with ThreadPoolExecutor(threads) as pool:
-        readings = {name: pool.submit(_read, folder) for name, folder in sorted(corpora.items())}
+        readings = {name: pool.submit(_read_corpus, folder) for name, folder in sorted(corpora.items())}
         for name, reading in readings.items():
             manifest, damage = reading.result()
             if manifest is not None:
@@ -110,7 +110,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     return Inventory(figures, differences)
 
 
-def _read(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
     """Return the manifest of a folder (None if it is damaged), and all damage."""
     try:
         return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]

@@ -26,7 +26,7 @@ _MAX_DENOMINATOR = 1 << 61
 logger = logging.getLogger("corpusmill")
 
 
-def rank_places(
+def rank_positions(
     rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False
 ) -> range:
     """Return the positions that one rank reads from a step on, in batch order.

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.markdown import code, markdown_table, plain
-from pipeline_assets.corpus.shards.source_notes import ANSWERS
+from pipeline_assets.corpus.shards.source_notes import YES_NO
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import UNPINNED
 
@@ -72,7 +72,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
                 "of this machine" if revision is None else "not pinned" if revision == UNPINNED else code(revision),
                 ", ".join(f"{count:,} {unit}" for unit, count in amount.items()) or "all",
                 f"each row's {code(by_row)}" if by_row else code(licence.tag),
-                "depends on the row" if by_row else ANSWERS[licence.redistributable],
+                "depends on the row" if by_row else YES_NO[licence.redistributable],
                 *(str(share.get(source["source"], "")) for share in shares),
             ]
         )

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.shards.mixture_order import (
     MixtureOrder,
     log_remainder,
     mixture_order,
-    rank_places,
+    rank_positions,
     weight_fractions,
 )
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
@@ -144,13 +144,13 @@ class MixtureReader:
     ) -> Iterator[NDArray[Any]]:
         """Read the batches of one rank from a step on, shape (batch, seq_len).
 
-        `rank_places` describes the arguments, and which rows are dropped or repeated; rank 0 logs their number. Rows
+        `rank_positions` describes the arguments, and which rows are dropped or repeated; rank 0 logs their number. Rows
         are read ahead in groups of 4 MiB, each in file order; a batch is a view of its group.
 
         Raises:
-            ValueError: An argument is out of range, see `rank_places`.
+            ValueError: An argument is out of range, see `rank_positions`.
         """
-        positions = rank_places(len(self), batch, rank, ranks, step, drop_last, padding)
+        positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
             log_remainder("the order", len(self), positions.stop, ranks)
         return self._read_batches(positions, batch)

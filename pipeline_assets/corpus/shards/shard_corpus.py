@@ -22,8 +22,8 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.drawn_documents import license_tokens
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
@@ -93,7 +93,7 @@ def _shard(
     settings: RunSettings,
 ) -> BuildResult:
     library = load_tokenizer(tokenizer)
-    corpus = encoded_corpus(shards, tokenizer, staging, settings)
+    corpus = encode_corpus(shards, tokenizer, staging, settings)
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
@@ -243,7 +243,7 @@ class ShardedDocuments:
             self.documents += kept
             self.cut += int((in_rows < tokens).sum())
             if kept:
-                self.license_tokens.update(license_tokens(tags, in_rows.astype(np.int32)))
+                self.license_tokens.update(count_license_tokens(tags, in_rows.astype(np.int32)))
             columns = [
                 table.doc_ids[:kept],
                 repeated(shard.source, kept),

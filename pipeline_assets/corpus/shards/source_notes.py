@@ -22,7 +22,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import StagingDir
 
-ANSWERS = {True: "yes", False: "no", None: "not known"}
+YES_NO = {True: "yes", False: "no", None: "not known"}
 README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
 _SOURCE_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
@@ -78,7 +78,7 @@ def _readme(
 ) -> str:
     ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
     if isinstance(source, HubSource):
-        facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
+        facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _hub_url(source)), *facts]
     facts += [(name, text) for name in _SOURCE_KEYS if (text := _format_value(source.content().get(name)))]
     files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
@@ -86,7 +86,7 @@ def _readme(
         "",
         f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
         f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
-        f"{redistribution(counted, licences)}",
+        f"{describe_redistribution(counted, licences)}",
         "",
         *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),
         "",
@@ -107,7 +107,7 @@ def _format_value(value: Any) -> str:
     return str(value or "")
 
 
-def _address(source: HubSource) -> str:
+def _hub_url(source: HubSource) -> str:
     from huggingface_hub import constants  # load the hub's client only if needed
 
     return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
@@ -119,7 +119,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
     for tag, counts in counted.items():
         licence = licences[tag] if tag in licences else licences["unknown"]
         name = plain(licence.name) if licence.url is None else f"[{plain(licence.name)}]({licence.url})"
-        answers = [ANSWERS[answer] for answer in (licence.redistributable, licence.attribution, licence.share_alike)]
+        answers = [YES_NO[answer] for answer in (licence.redistributable, licence.attribution, licence.share_alike)]
         rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
     lines = [
         f"# Licences of {plain(source)}",
@@ -131,7 +131,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
     return "\n".join(lines) + "\n"
 
 
-def redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
+def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
     """State in a sentence whether all text under these licences may be redistributed."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, Rules
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
 from pipeline_assets.spine.section import (
     COMMIT_PATTERN,
@@ -79,7 +79,7 @@ class HubRows(RecipeSection):
     license_tag: Annotated[
         str, Option("Licence tag. Default: of the card, or of each row.", "license", default=None)
     ] = "unknown"
-    rules: Annotated[Rules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
+    rules: Annotated[ColumnRules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"

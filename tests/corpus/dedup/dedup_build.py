@@ -76,7 +76,7 @@ def deduplicate(
 
 def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
     """The sealed signature store of a result."""
-    content = {"signatures": rules.signatures()}
+    content = {"signatures": rules.signature_keys()}
     target = Target(unknown_kind("made/signatures", SIGNATURES_STAGE), "store", Path("store"), content)
     return target.build(folder, lambda building: sign_corpus(building, deduplicated, rules, settings), False, {})
 

@@ -26,7 +26,7 @@ from made_corpus import lines_of, numbered
 from plain_dedup import PlainDecision, PlainDocument
 
 from pipeline_assets.corpus.dedup import candidates, sketches
-from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
+from pipeline_assets.corpus.dedup.decision import DECISION_RULE, EDGES_FILE, GROUPS_FILE, Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -85,7 +85,7 @@ def _as_written(one: PlainDecision, found: Decision) -> Decision:
         None if number is None else float(number) for number in (one.similarity, one.containment)
     )
     fate = (one.duplicate_of, similarity, containment, one.copy_of)
-    return Decision(one.doc_id, found.source, one.decision, RULE, found.shard, found.row, *fate)
+    return Decision(one.doc_id, found.source, one.decision, DECISION_RULE, found.shard, found.row, *fate)
 
 
 SKETCHES = {"shingle_words": 5, "bits": 128, "max_distance": 40, "seed": 1}
@@ -169,12 +169,12 @@ def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatc
 def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisions: Decisions) -> None:
     found = decisions(numbered(0, 24), numbered(0, 24).upper(), f"{numbered(0, 24)} and more", shingle_words=5)
 
-    assert found[0] == Decision("d0", "notes", "kept", RULE, "shards/00000.jsonl.zst", 0)
+    assert found[0] == Decision("d0", "notes", "kept", DECISION_RULE, "shards/00000.jsonl.zst", 0)
     assert found[1] == Decision(
-        "d1", "notes", "exact_duplicate", RULE, "shards/00000.jsonl.zst", 1, "d0", 1.0, 1.0, "d0"
+        "d1", "notes", "exact_duplicate", DECISION_RULE, "shards/00000.jsonl.zst", 1, "d0", 1.0, 1.0, "d0"
     )
     assert found[2] == Decision(
-        "d2", "notes", "near_duplicate", RULE, "shards/00000.jsonl.zst", 2, "d0", 20 / 22, 20 / 22
+        "d2", "notes", "near_duplicate", DECISION_RULE, "shards/00000.jsonl.zst", 2, "d0", 20 / 22, 20 / 22
     )
 
 

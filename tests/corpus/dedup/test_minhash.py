@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, shingle_sets, signatures
+from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures, shingle_sets
 from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
 from pipeline_assets.corpus.dedup.words import normalize
 
@@ -29,7 +29,7 @@ def by_datasketch(text: str, recipe: MinHashRecipe) -> list[int]:
 
 
 def signed(texts: list[str], recipe: MinHashRecipe) -> np.ndarray:
-    return signatures(normalize([text.encode() for text in texts]), recipe)
+    return minhash_signatures(normalize([text.encode() for text in texts]), recipe)
 
 
 @given(

@@ -33,7 +33,7 @@ def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: fl
     found = decisions_of(deduplicate(tmp_path, write_corpus(tmp_path / "corpus", documents, 1000), rules))
 
     went = sum(one.decision == "near_duplicate" for one in found) / 300
-    expected = distance.proposes(shared / (200 - shared))
+    expected = distance.recall(shared / (200 - shared))
     assert abs(went - expected) <= 4 * np.sqrt(max(expected * (1 - expected), 1 / 300) / 300)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from dedup_build import recipe
 
-from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommended, smallest_distance
+from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommend_banding, recommend_distance
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 
@@ -55,20 +55,20 @@ def test_pairs_are_proposed_in_one_way() -> None:
 
 
 def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() -> None:
-    assert Banding(14, 8).proposes(0.8) == pytest.approx(1 - (1 - 0.8**8) ** 14)
-    assert (Banding(14, 8).proposes(1), Banding(14, 8).proposes(0)) == (1, 0)
+    assert Banding(14, 8).recall(0.8) == pytest.approx(1 - (1 - 0.8**8) ** 14)
+    assert (Banding(14, 8).recall(1), Banding(14, 8).recall(0)) == (1, 0)
 
 
 def test_the_most_rows_that_still_find_enough_are_recommended() -> None:
-    assert recommended(112, 0.8, 0.95) == Banding(16, 7)
-    assert recommended(112, 0.8, 0.999) == Banding(28, 4)
-    assert recommended(112, 0.01, 0.95) == Banding(112, 1)
-    assert [recommended(12, 0.9, recall).rows for recall in (0, 0.5, 0.9, 0.97, 0.999, 1)] == [12, 6, 4, 3, 2, 1]
+    assert recommend_banding(112, 0.8, 0.95) == Banding(16, 7)
+    assert recommend_banding(112, 0.8, 0.999) == Banding(28, 4)
+    assert recommend_banding(112, 0.01, 0.95) == Banding(112, 1)
+    assert [recommend_banding(12, 0.9, recall).rows for recall in (0, 0.5, 0.9, 0.97, 0.999, 1)] == [12, 6, 4, 3, 2, 1]
 
 
 def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
-    assert smallest_distance(256, 0.7, 0.95) == Distance(256, 48)
-    assert Distance(256, 48).proposes(0.7) >= 0.95 > Distance(256, 47).proposes(0.7)
+    assert recommend_distance(256, 0.7, 0.95) == Distance(256, 48)
+    assert Distance(256, 48).recall(0.7) >= 0.95 > Distance(256, 47).recall(0.7)
 
 
 def test_a_source_that_is_named_has_a_cap_of_its_own() -> None:

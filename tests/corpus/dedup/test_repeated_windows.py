@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from plain_windows import plain_hash, plain_repeats, plain_windows
 
 from pipeline_assets.corpus.dedup import repeated_windows
-from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels
+from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeating_documents, load_kernels
 from pipeline_assets.corpus.dedup.window_hashes import select_windows
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
@@ -63,8 +63,8 @@ def repeats_of(
     with tempfile.TemporaryDirectory() as temporary:
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
         run = run_stages(run_task, engine, load_kernels)
-        found = find_repeats(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
-        return {one.dropped.low + row: share for one in found for row, share in one.shares().items()}
+        found = find_repeating_documents(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
+        return {one.dropped.low + row: share for one in found for row, share in one.shares_by_row().items()}
 
 
 def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
@@ -124,10 +124,12 @@ def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
 
     run = run_stages(run_task, INLINE, load_kernels)
-    found: list[ShardRepeats] = find_repeats(run, StagingView(tmp_path), shards, windows_of(), frozenset(), INLINE)
+    found: list[ShardRepeats] = find_repeating_documents(
+        run, StagingView(tmp_path), shards, windows_of(), frozenset(), INLINE
+    )
 
-    assert [one.shares() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
-    assert [one.fatal for one in found] == [frozenset()] * 3
+    assert [one.shares_by_row() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
+    assert [one.poison_rows for one in found] == [frozenset()] * 3
 
 
 def selected(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:

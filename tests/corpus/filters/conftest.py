@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.filters.filter import Value
+from pipeline_assets.corpus.filters.filter import MeasuredValue
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
+from pipeline_assets.corpus.filters.verdict import FilterVerdict, evaluate
 
 sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 
-Verdicts = Callable[..., Verdict]
-Measured = Callable[..., dict[str, Value]]
+Verdicts = Callable[..., FilterVerdict]
+Measured = Callable[..., dict[str, MeasuredValue]]
 
 
 @pytest.fixture

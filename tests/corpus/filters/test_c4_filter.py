@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from plain_filters import CITATION, ENGLISH_WEB, kept_lines
 
 from pipeline_assets.corpus.filters.recipe import C4Recipe, FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
+from pipeline_assets.corpus.filters.verdict import FilterVerdict, evaluate
 
-Verdicts = Callable[..., Verdict]
+Verdicts = Callable[..., FilterVerdict]
 LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}
 
 

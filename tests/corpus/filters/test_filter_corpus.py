@@ -14,9 +14,9 @@ from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.dedup import repeated_windows
-from pipeline_assets.corpus.dedup.window_hashes import Selected
+from pipeline_assets.corpus.dedup.window_hashes import SelectedWindows
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.filters.language import detector
+from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -153,7 +153,7 @@ def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_
 ) -> None:
     select = repeated_windows.select_windows
 
-    def select_or_die(texts: Sequence[bytes], *settings: int) -> Selected:
+    def select_or_die(texts: Sequence[bytes], *settings: int) -> SelectedWindows:
         if any(b"deadly" in text for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return select(texts, *settings)
@@ -189,7 +189,7 @@ def test_what_tells_languages_is_missed_before_anything_is_written(
     filtered: Filtered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "py3langid", None)
-    detector.cache_clear()
+    load_detector.cache_clear()
 
     refused = refusal(lambda: filtered(GERMAN, language={}), UsageError)
 

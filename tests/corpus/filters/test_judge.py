@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.filters.filter import Candidate
-from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, detector
+from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, load_detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
@@ -165,7 +165,7 @@ def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have
 
     [measurement] = evaluate(text, {}, recipe).measurements
 
-    language = detector("py3langid").language(text)
+    language = load_detector("py3langid").detect(text)
     assert measurement.value == f"{language.code} {language.score}"
     assert measurement.limit == "de from 0"
 

@@ -18,13 +18,13 @@ from refusals import refusal
 
 from pipeline_assets.corpus.filters.language import (
     DETECTED_CHARACTERS,
-    PACKAGES,
+    DETECTOR_PACKAGES,
     UNDETERMINED,
     Detector,
     DetectorName,
     Language,
     LanguageRecipe,
-    detector,
+    load_detector,
 )
 from pipeline_assets.spine.errors import UsageError
 
@@ -81,10 +81,10 @@ def refuse(event, arguments):
         raise OSError("there is no network here")
 
 sys.addaudithook(refuse)
-from pipeline_assets.corpus.filters.language import detector
+from pipeline_assets.corpus.filters.language import load_detector
 loaded = sorted({"py3langid", "langdetect", "numpy", "numba"} & set(sys.modules))
 names, texts = json.load(sys.stdin)
-answers = {name: [detector(name).language(text) for text in texts] for name in names}
+answers = {name: [load_detector(name).detect(text) for text in texts] for name in names}
 print(json.dumps({"loaded": loaded, "tried": tried, "answers": answers}))
 """
 
@@ -106,12 +106,12 @@ def elsewhere() -> dict:
 
 
 def test_both_packages_are_tested_here() -> None:
-    assert list(PACKAGES) == INSTALLED
+    assert list(DETECTOR_PACKAGES) == INSTALLED
 
 
 @every_detector
 def test_a_clear_text_is_in_its_language(name: DetectorName) -> None:
-    found = {code: detector(name).language(text) for code, text in CLEAR.items()}
+    found = {code: load_detector(name).detect(text) for code, text in CLEAR.items()}
 
     assert {code: language.code for code, language in found.items()} == {code: code for code in CLEAR}
     assert all(0.5 < language.score <= 1 for language in found.values())
@@ -134,16 +134,16 @@ def test_the_compiled_kernel_gives_the_answers_of_the_package() -> None:
     expected = Detector("0", in_doubles.from_model_file(MODEL, norm_probs=True).classify)
     texts = list(excerpts())
 
-    answers = [detector("py3langid").language(text) for text in texts]
+    answers = [load_detector("py3langid").detect(text) for text in texts]
 
     assert len(texts) > 4000
     assert len({language.code for language in answers}) > 60
-    assert answers == [expected.language(text) for text in texts]
+    assert answers == [expected.detect(text) for text in texts]
 
 
 @every_detector
 def test_another_process_gives_the_same_answers(name: DetectorName, elsewhere: dict) -> None:
-    language = detector(name).language
+    language = load_detector(name).detect
 
     here = [language(text) for text in [*CLEAR.values(), *ODD]]
 
@@ -159,7 +159,7 @@ def test_nothing_asks_the_network_and_nothing_loads_before_it_is_asked(elsewhere
 @every_detector
 @pytest.mark.parametrize("text", ["", " \n\t ", "0 1 2 + 3", "\ud800", "\udfff\ud800 \0", "😀"])
 def test_a_text_without_a_letter_is_undetermined(name: DetectorName, text: str) -> None:
-    assert detector(name).language(text) == UNDETERMINED == Language("und", 0.0)
+    assert load_detector(name).detect(text) == UNDETERMINED == Language("und", 0.0)
     assert not LanguageRecipe(detector=name, threshold="0").keeps(UNDETERMINED)
 
 
@@ -167,23 +167,23 @@ def test_a_text_without_a_letter_is_undetermined(name: DetectorName, text: str) 
 def test_line_feeds_and_runs_of_blanks_are_single_blanks(name: DetectorName) -> None:
     lines = CLEAR["fr"].replace(" ", " \r\n\n\t")
 
-    assert detector(name).language(lines) == detector(name).language(CLEAR["fr"])
+    assert load_detector(name).detect(lines) == load_detector(name).detect(CLEAR["fr"])
 
 
 @every_detector
 def test_a_lone_surrogate_is_read_as_a_question_mark(name: DetectorName) -> None:
     torn = CLEAR["de"].replace(",", "\ud83d")
 
-    assert detector(name).language(torn) == detector(name).language(CLEAR["de"].replace(",", "?"))
+    assert load_detector(name).detect(torn) == load_detector(name).detect(CLEAR["de"].replace(",", "?"))
 
 
 @every_detector
 def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorName) -> None:
     head = f"{CLEAR['en']} " * (DETECTED_CHARACTERS // len(CLEAR["en"]) + 1)
 
-    long = detector(name).language(head[:DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
+    long = load_detector(name).detect(head[:DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
 
-    assert long == detector(name).language(head[:DETECTED_CHARACTERS])
+    assert long == load_detector(name).detect(head[:DETECTED_CHARACTERS])
     assert long.code == "en"
 
 
@@ -191,9 +191,9 @@ def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorNa
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=60))
 def test_any_text_has_one_answer(name: DetectorName, text: str) -> None:
-    language = detector(name).language(text)
+    language = load_detector(name).detect(text)
 
-    assert language == detector(name).language(text)
+    assert language == load_detector(name).detect(text)
     assert 2 <= len(language.code) <= 3 and language.code.isascii() and language.code.islower()
     assert 0 <= language.score <= 1
     assert language.score == round(language.score, 4)
@@ -208,7 +208,7 @@ def test_a_text_stays_in_a_language_that_is_kept_from_the_threshold_on() -> None
 
 
 def test_without_a_threshold_the_detectors_own_holds() -> None:
-    found = {name: LanguageRecipe(detector=name).min_score for name in PACKAGES}
+    found = {name: LanguageRecipe(detector=name).min_score for name in DETECTOR_PACKAGES}
 
     assert found == {"py3langid": "0.96", "langdetect": "1"}
     assert LanguageRecipe().keeps(Language("en", 0.96))
@@ -217,7 +217,7 @@ def test_without_a_threshold_the_detectors_own_holds() -> None:
 
 @every_detector
 def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
-    assert LanguageRecipe(detector=name).keeps(detector(name).language(" ".join([CLEAR["en"]] * 5)))
+    assert LanguageRecipe(detector=name).keeps(load_detector(name).detect(" ".join([CLEAR["en"]] * 5)))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_no_detector_knows_is_refused(content: dict) -> None:
 
 @pytest.fixture
 def nothing_loaded() -> None:
-    detector.cache_clear()
+    load_detector.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing_loaded")
@@ -239,7 +239,7 @@ def nothing_loaded() -> None:
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, name: DetectorName, extra: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
 
-    assert refusal(LanguageRecipe(detector=name).detection, UsageError) == (
+    assert refusal(LanguageRecipe(detector=name).detection_settings, UsageError) == (
         f"{extra}: {name} is not installed; in the project's folder run "
         f".venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
     )

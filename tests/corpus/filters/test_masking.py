@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import masked
 
-from pipeline_assets.corpus.filters.masking import RESERVED
+from pipeline_assets.corpus.filters.masking import RESERVED_NETWORKS
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, MaskingRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, evaluate
+from pipeline_assets.corpus.filters.verdict import FilterVerdict, evaluate
 
 BOTH = MaskingRecipe(emails=True, public_ips=True)
 RECIPE = FilterRecipe(masking=BOTH)
@@ -48,7 +48,7 @@ def test_e_mail_and_public_ip_addresses_are_replaced_in_turn(text: str, masked_t
 
 
 def test_what_is_masked_is_counted_and_each_document_begins_with_the_first_mask(
-    verdict: Callable[..., Verdict],
+    verdict: Callable[..., FilterVerdict],
 ) -> None:
     text = "a@b.c 8.8.8.8 d@e.f"
 
@@ -65,7 +65,7 @@ def test_what_is_masked_is_counted_and_each_document_begins_with_the_first_mask(
 
 
 def test_reserved_networks_are_those_of_the_ipaddress_module() -> None:
-    edges = [int(network[end]) + step for network in RESERVED for end in (0, -1) for step in (-1, 0, 1)]
+    edges = [int(network[end]) + step for network in RESERVED_NETWORKS for end in (0, -1) for step in (-1, 0, 1)]
     addresses = [ipaddress.IPv4Address(edge) for edge in edges if 0 <= edge < 2**32]
 
     for address in addresses:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
 from pipeline_assets.corpus.filters.characters import character_classes
-from pipeline_assets.corpus.filters.phrases import Hits, Scope, build_automaton, find_phrases
+from pipeline_assets.corpus.filters.phrases import PhraseHits, Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.text_batch import text_batch
 
 BITS = character_classes()
@@ -15,7 +15,7 @@ BITS = character_classes()
 
 def find(
     texts: list[str], phrases: list[tuple[str, Scope]], enough: int | list[int] = 9, counts_lines: bool = False
-) -> Hits:
+) -> PhraseHits:
     batch = text_batch([text.encode() for text in texts])
     each = np.broadcast_to(enough, len(texts)).astype(np.int64)
     return find_phrases(*batch, build_automaton(phrases), BITS, each, counts_lines)

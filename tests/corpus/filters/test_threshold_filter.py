@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline_assets.corpus.filters.verdict import Verdict
+from pipeline_assets.corpus.filters.verdict import FilterVerdict
 
-Verdicts = Callable[..., Verdict]
+Verdicts = Callable[..., FilterVerdict]
 Measured = Callable[..., dict[str, object]]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.filters.filter import Measurement, Value
+from pipeline_assets.corpus.filters.filter import MeasuredValue, Measurement
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,7 @@ from pipeline_assets.corpus.filters.filter import Measurement, Value
         ("other_language", "de 0.998", "en, fr from 0.96", "other_language de 0.998; kept: en, fr from 0.96"),
     ],
 )
-def test_a_measurement_reads_as_value_and_limit(reason: str, value: Value, limit: Value, text: str) -> None:
+def test_a_measurement_reads_as_value_and_limit(
+    reason: str, value: MeasuredValue, limit: MeasuredValue, text: str
+) -> None:
     assert str(Measurement(reason, value, limit, is_failed=False)) == text

@@ -12,13 +12,13 @@ from refusals import refusal
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, apply_filters, evaluate
+from pipeline_assets.corpus.filters.verdict import FilterVerdict, apply_filters, evaluate
 from pipeline_assets.corpus.filters.wikipedia import remove_emptied_brackets
 from pipeline_assets.corpus.readers.source_folder import list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.spine.errors import UsageError
 
-Verdicts = Callable[..., Verdict]
+Verdicts = Callable[..., FilterVerdict]
 ALONE = {"min_running_lines": None}
 LINES = "running_lines"
 MARKUP = "(（)）,;，；：:、 /-–'\"《》「」<>ref/br{}[]|_=!formula_1 zh\nA學"

@@ -30,7 +30,7 @@ from pipeline_assets.build.rows.trace import trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import boundaries, plan_format
-from pipeline_assets.corpus.packing.summary import summarize_plan
+from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -155,7 +155,7 @@ def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path
 
     packed = pack_documents(folder, documents, strategy=strategy, num_seqs=18)
 
-    told = summarize_plan(packed)
+    told = summarize_packed(packed)
     lines = pq.read_table(packed.path("documents.parquet")).to_pylist()
     for source in "ab":
         drawn = [line for line in lines if line["source"] == source]

@@ -22,7 +22,7 @@ from stage_a_build import INLINE, Change, build, digests, local_source, only, re
 from stage_a_sources import source_named, write_notes
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.filters.language import detector
+from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
 from pipeline_assets.corpus.packing.recipe import PackSection
@@ -574,7 +574,7 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
         update={"outputs": Outputs(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
     )
     monkeypatch.setitem(sys.modules, "py3langid", None)
-    detector.cache_clear()
+    load_detector.cache_clear()
 
     line = refusal(lambda: asking.check_local_files(tmp_path), UsageError)
 
