@@ -36,7 +36,7 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
-    from pipeline_assets.spine.stage import WHOLE
+    from pipeline_assets.spine.stage import WHOLE_SHARD
     from pipeline_assets.spine.staging import StagingView
 
     recipe = ENGLISH_WEB if filters == "all" else FilterRecipe()
@@ -47,7 +47,7 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     with tempfile.TemporaryDirectory() as target:
         for path, rows in shard_rows(folder).items():
             shard = DocumentShard(path.name, path.name, path, rows)
-            kept += filter_shard(shard, WHOLE, StagingView(Path(target)), recipe, 3).counts["documents"]
+            kept += filter_shard(shard, WHOLE_SHARD, StagingView(Path(target)), recipe, 3).counts["documents"]
     print(kept)
 
 
@@ -99,7 +99,7 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents, load_kernels
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
-    from pipeline_assets.spine.engine import RunSettings, run_stages
+    from pipeline_assets.spine.engine import RunSettings, stage_runner
     from pipeline_assets.spine.stage import run_task
     from pipeline_assets.spine.staging import StagingView
 
@@ -107,7 +107,7 @@ def repeated(folder: Path) -> None:
     corpus = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
     settings = RunSettings()
     with tempfile.TemporaryDirectory() as target:
-        run = run_stages(run_task, settings, load_kernels)
+        run = stage_runner(run_task, settings, load_kernels)
         repeats = find_repeating_documents(
             run, StagingView(Path(target)), corpus, WindowRecipe(), frozenset(), settings
         )

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import StagingView
 
 SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
@@ -60,7 +60,7 @@ def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> 
             "boundaries": False,
         }
     )
-    plan_rows(shards, WHOLE, StagingView(folder), recipe)
+    plan_rows(shards, WHOLE_SHARD, StagingView(folder), recipe)
     return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

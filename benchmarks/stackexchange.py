@@ -37,13 +37,13 @@ _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 def documents(posts: Path, folder: Path) -> Iterator[Document]:
     from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
     from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe, read_threads
-    from pipeline_assets.spine.stage import WHOLE
+    from pipeline_assets.spine.stage import WHOLE_SHARD
     from pipeline_assets.spine.staging import StagingView
 
     scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
     site = {"source": "stackexchange", "domain": "qa", "host": "site.example.org"}
     building, recipe = StagingView(folder), SiteRecipe.from_content(site | scores)
-    receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts)]
+    receipts = [spill_rows(shard, WHOLE_SHARD, building) for shard in plan_spill(posts)]
     for bucket in plan_buckets(building, receipts, BUCKET_BYTES):
         outcomes = read_threads(bucket, posts.name, recipe)
         yield from (outcome for outcome in outcomes if isinstance(outcome, Document))

@@ -21,7 +21,7 @@ import modal
 
 from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
-from pipeline_assets.spine.disk_errors import explain
+from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.shipped import shipped_path
 
@@ -92,7 +92,7 @@ def _portable_errors() -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        raise explain(error, Path(error.filename or _MOUNT)) from None
+        raise explain_os_error(error, Path(error.filename or _MOUNT)) from None
     except Exception as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 

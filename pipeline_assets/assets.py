@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import REPLACE, Target
 from pipeline_assets.external import external_sources
 from pipeline_assets.spine.artifact import CheckResult
-from pipeline_assets.spine.disk_errors import explaining
+from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, TransientError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
@@ -237,7 +237,7 @@ def as_failure(root: Path, retries: int) -> Iterator[None]:
         dg.RetryRequested: The block raised TransientError.
     """
     try:
-        with explaining(root):
+        with os_errors_explained(root):
             yield
     except InputError as error:
         error.replace_text(REPLACE, "`replace: true` of the resource `store`, in the launchpad")

@@ -166,9 +166,9 @@ def main() -> None:
     except InputError as error:
         _fail(error)
     except OSError as error:
-        from pipeline_assets.spine.disk_errors import explain
+        from pipeline_assets.spine.disk_errors import explain_os_error
 
-        _fail(explain(error, Path(os.fsdecode(error.filename or os.getcwd()))))
+        _fail(explain_os_error(error, Path(os.fsdecode(error.filename or os.getcwd()))))
 
 
 def _check_encoding() -> None:

@@ -30,7 +30,7 @@ from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import Act, build_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.section import Name, RecipeSection, reject_duplicate_keys
+from pipeline_assets.spine.section import Name, RecipeSection, reject_duplicates
 from pipeline_assets.trust.result import Sample
 from resources.webhook import WEBHOOK, webhook_address
 
@@ -77,7 +77,7 @@ class _Schedules(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _has_unique_names(self) -> "_Schedules":
         names = [schedule.name for schedule in self.schedules]
-        reject_duplicate_keys(names, "two schedules are called", "give each its own name")
+        reject_duplicates(names, "two schedules are called", "give each its own name")
         return self
 
 

@@ -81,7 +81,7 @@ class ModalCalls:
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
-            folder.forget("fetch.calls", "fetch")
+            folder.remove_receipt("fetch.calls", "fetch")
             raise _explain_error(outcome, ref)
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
@@ -112,7 +112,7 @@ class ModalCalls:
             for job in () if keep_calls else jobs:
                 if (call := folder.receipt(f"{stage}.calls", job.name)) is not None:
                     _cancel(str(call.notes["ref"]))
-                    folder.forget(f"{stage}.calls", job.name)
+                    folder.remove_receipt(f"{stage}.calls", job.name)
 
     def _score(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
         gpu, tries = None if self.settings.gpu == NO_GPU else self.settings.gpu, 0
@@ -131,7 +131,7 @@ class ModalCalls:
                 folder.commit(stage, job.name, receipt)
                 return receipt
             finally:
-                folder.forget(f"{stage}.calls", job.name)
+                folder.remove_receipt(f"{stage}.calls", job.name)
 
     def _outcome(
         self, function: str, request: Mapping[str, Any], folder: StagingView, stage: str, name: str
@@ -155,7 +155,7 @@ class ModalCalls:
             try:
                 return ref, self._wait(ref)
             except (failed.OutputExpiredError, failed.NotFoundError):
-                folder.forget(f"{stage}.calls", name)
+                folder.remove_receipt(f"{stage}.calls", name)
 
     def _spawn(self, function: str, request: Mapping[str, Any]) -> str:
         app, environment = self.settings.app, self.settings.environment

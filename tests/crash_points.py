@@ -41,7 +41,7 @@ class Death:
     victim: Victim
     log: Path
 
-    def __call__(self, kind: durable.Step, path: Path) -> None:
+    def __call__(self, kind: durable.Operation, path: Path) -> None:
         is_worker = multiprocessing.parent_process() is not None
         if self.victim is not Victim.ALL and is_worker is not (self.victim is Victim.WORKER):
             return
@@ -52,7 +52,7 @@ class Death:
         os.kill(os.getpid(), signal.SIGKILL)
         signal.pause()  # the signal is on its way
 
-    def _count(self, kind: durable.Step) -> int:
+    def _count(self, kind: durable.Operation) -> int:
         """The step's number: where its record ends in the log."""
         descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
@@ -107,9 +107,9 @@ def _in_a_session_of_its_own(death: Death, action: Action) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def steps_of(action: Action) -> list[tuple[durable.Step, Path]]:
+def steps_of(action: Action) -> list[tuple[durable.Operation, Path]]:
     """The steps of an action, run here, by this process alone: kind, and the file or folder."""
-    steps: list[tuple[durable.Step, Path]] = []
+    steps: list[tuple[durable.Operation, Path]] = []
     with mock.patch.object(durable, "failpoint", lambda kind, path: steps.append((kind, path))):
         action()
     return steps
@@ -120,7 +120,7 @@ def armed(
     window: Window,
     folder: StagingView,
     work: Work[Shard],
-    failpoint: Callable[[durable.Step, Path], None],
+    failpoint: Callable[[durable.Operation, Path], None],
 ) -> Receipt:
     """`work` in a worker that inherits no failpoint: it gets this one."""
     durable.failpoint = failpoint

@@ -119,7 +119,7 @@ class Proof:
         wrong = unsound(root)
         if loss.is_over and self._case.resume is None:
             wrong += [f"not durable: {item}" for item in lost(contents(root), self._undisturbed)]
-        with mock.patch.object(durable, "boot", lambda: "the next"):
+        with mock.patch.object(durable, "boot_id", lambda: "the next"):
             wrong += self._wrong_after_going_on(root)
         shutil.rmtree(root)
         return wrong

@@ -134,7 +134,7 @@ def followed(root: Path, at_each_step: Callable[[Disk], None]) -> Iterator[Disk]
     """The disk under the work of the block, which this process does alone."""
     disk, fsync = Disk(root), os.fsync
 
-    def step(kind: durable.Step, path: Path) -> None:
+    def step(kind: durable.Operation, path: Path) -> None:
         disk.follow()
         at_each_step(disk)
 

@@ -10,7 +10,7 @@ from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
 PLAN = {"recipe": {"language": "english"}}
@@ -19,7 +19,7 @@ PLAN = {"recipe": {"language": "english"}}
 def write_shard(building: StagingDir, position: int) -> Receipt:
     """One shard of the English words, committed."""
     shard = ENGLISH[position]
-    receipt = write_words(shard, WHOLE, building)
+    receipt = write_words(shard, WHOLE_SHARD, building)
     building.commit("write", shard.name, receipt)
     return receipt
 

@@ -10,7 +10,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import StagingDir
 
 COUNT = Target(
@@ -24,7 +24,7 @@ def nothing(building: StagingDir) -> BuildResult:
 
 
 def one_file(building: StagingDir) -> BuildResult:
-    return BuildResult([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
+    return BuildResult([write_words(ENGLISH[0], WHOLE_SHARD, building).files[0]], {"documents": 2}, {})
 
 
 def never(building: StagingDir) -> BuildResult:

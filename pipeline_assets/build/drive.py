@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
-from pipeline_assets.spine.lineage import COPIES
+from pipeline_assets.spine.lineage import MANIFEST_COPIES
 from pipeline_assets.spine.lock import BuilderBusy
 
 logger = logging.getLogger("corpusmill")
@@ -44,7 +44,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)
     if target.export_as is not None:
-        copy_manifest(artifact, run.root / COPIES / target.export_as)
+        copy_manifest(artifact, run.root / MANIFEST_COPIES / target.export_as)
     if kind.after_build is not None:
         kind.after_build(artifact)
     checks = [] if target.is_up_to_date(run.root) and not rerun_checks else kind.run_checks(target, run.root)

@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import Builder, lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total
-from pipeline_assets.spine.staging import PLAN, RECEIPTS, leftover_target, numbered, staging_folders
+from pipeline_assets.spine.staging import PLAN, RECEIPTS, leftover_folders, leftover_target, staging_folders
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
@@ -175,7 +175,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
 
 def _partial_folders(place: Path) -> list[Path]:
     """List staging directories, oldest first; or folders that a seal moved aside."""
-    return staging_folders(place) or numbered(place, "old")
+    return staging_folders(place) or leftover_folders(place, "old")
 
 
 def _last_write(folder: Path) -> datetime.datetime:

@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
-from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, validated
+from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, validate_section
 
 
 class Recipe(RecipeSection):
@@ -86,7 +86,7 @@ class Recipe(RecipeSection):
         Raises:
             UsageError: A key is unknown, a value is out of range, or sections contradict each other.
         """
-        return validated(cls, content, lambda location: where, cls.cross_checks(content, None))
+        return validate_section(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -112,7 +112,7 @@ class Recipe(RecipeSection):
         name = values.get("name")
         folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
         written = {**values, **folded}
-        recipe = validated(cls, written, functools.partial(locate_key, path), cls.cross_checks(written, root))
+        recipe = validate_section(cls, written, functools.partial(locate_key, path), cls.cross_checks(written, root))
         recipe._written_name = str(name)
         return recipe
 

@@ -15,7 +15,7 @@ from pipeline_assets.spine.artifact import (
     read_manifest,
     try_read_manifest,
 )
-from pipeline_assets.spine.build_result import BuildResult, Make
+from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
@@ -216,7 +216,7 @@ class Target:
         if state == "failed":
             raise InputError(reason, root / self.folder, "downstream artifacts are not built until that check passes")
 
-    def build(self, root: Path, make: Make, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
+    def build(self, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """Build the artifact unless it matches its recipe.
 
         An artifact that matches is not changed; another one is replaced only if `replace` is set. `make` writes the
@@ -243,7 +243,7 @@ class Target:
                 with verify_reads():
                     content = make(staging)
             except InputError:
-                staging.discard_unstarted()
+                staging.discard_if_unstarted()
                 raise
             if self.plan(root) != plan:
                 what = "an input was replaced during the build"

@@ -282,7 +282,7 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
 
 
 def _check_line(target: Target, result: CheckResult) -> str:
-    return f"check {target.name}: {result.name}: {result.word}: {result.because}"
+    return f"check {target.name}: {result.name}: {result.state}: {result.because}"
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from pipeline_assets.commands.settings import Settings, apply, click_parameters
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.spine.bars import end_bars
-from pipeline_assets.spine.disk_errors import explaining
+from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.recipe_errors import sections_in
@@ -88,7 +88,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         apply({name: values[name] for name in settings})
         Stopwatch.name_command(as_typed())
         try:
-            with resume_hint(as_typed()), naming(find_option=option_for), explaining(_root(values)):
+            with resume_hint(as_typed()), naming(find_option=option_for), os_errors_explained(_root(values)):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
             end_bars()

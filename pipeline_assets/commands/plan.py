@@ -44,7 +44,7 @@ def plan(
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
     terminal.answer(as_json, content, _plan_lines(planned, f"{recipe}  {path}"))
-    return all(room.fits for room in planned.rooms)
+    return all(room.fits for room in planned.disk_checks)
 
 
 def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
             }
             for entry in planned.artifacts
         ],
-        "room": [vars(room) | {"fits": room.fits} for room in planned.rooms],
+        "room": [vars(room) | {"fits": room.fits} for room in planned.disk_checks],
         "warnings": _warnings(planned),
     }
 
@@ -83,7 +83,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     if plan.to_build:
         yield "total"
         yield f"{_GAP}to fetch: {plan.missing_bytes:,} bytes"
-        for room in plan.rooms:
+        for room in plan.disk_checks:
             fits = "" if room.fits else ": too little"
             needed, free = terminal.as_bytes(room.needed), terminal.as_bytes(room.free)
             yield f"{_GAP}{room.where}: {needed} needed by known figures, {free} free{fits}"
@@ -94,7 +94,7 @@ def _warnings(plan: RecipePlan) -> list[str]:
     return [
         f"{room.where}: needs {terminal.as_bytes(room.needed)}, but only {terminal.as_bytes(room.free)} are free; "
         "free some, or set another --data"
-        for room in plan.rooms
+        for room in plan.disk_checks
         if not room.fits
     ]
 

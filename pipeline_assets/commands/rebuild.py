@@ -59,14 +59,14 @@ def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
             {
                 "artifact": outcome.step.manifest.kind,
                 "name": outcome.step.manifest.name,
-                "folder": outcome.step.place,
+                "folder": outcome.step.sealed_folder,
                 "verdict": outcome.verdict,
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
-                "copy": rebuilt.copy_of(outcome),
+                "copy": rebuilt.rebuilt_folder(outcome),
                 "files": outcome.files,
                 "elsewhere": outcome.other_differences,
-                "stored_otherwise": outcome.stored_otherwise,
+                "stored_otherwise": outcome.stored_differently,
                 "versions": outcome.versions,
             }
             for outcome in rebuilt.outcomes
@@ -78,8 +78,8 @@ def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
     for outcome in rebuilt.outcomes:
         step = outcome.step
         word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
-        yield f"{word:11} {step.place or f'{step.manifest.name} (only its manifest exists)'}"
-        for line in _outcome_lines(outcome, rebuilt.copy_of(outcome)):
+        yield f"{word:11} {step.sealed_folder or f'{step.manifest.name} (only its manifest exists)'}"
+        for line in _outcome_lines(outcome, rebuilt.rebuilt_folder(outcome)):
             yield _GAP + line
 
 
@@ -100,21 +100,21 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     yield from outcome.other_differences[:_SHOWN_LINES]
     if len(outcome.other_differences) > _SHOWN_LINES:
         yield f"and {len(outcome.other_differences) - _SHOWN_LINES:,} more; --json gives all"
-    if outcome.stored_otherwise:
-        files = terminal.pluralize(len(outcome.stored_otherwise), "file")
-        paths = terminal.join_first(outcome.stored_otherwise, _SHOWN_FILES)
+    if outcome.stored_differently:
+        files = terminal.pluralize(len(outcome.stored_differently), "file")
+        paths = terminal.join_first(outcome.stored_differently, _SHOWN_FILES)
         yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
         yield "changed since the seal:" if outcome.versions else unchanged
-        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.local}" for version in outcome.versions)
+        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.current}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
-        if outcome.verdict == "different" and step.place is not None:
-            yield f"for details: {terminal.as_command('diff', step.place, copy)}"
-    if outcome.verdict == "damaged" and step.place is not None:
+        if outcome.verdict == "different" and step.sealed_folder is not None:
+            yield f"for details: {terminal.as_command('diff', step.sealed_folder, copy)}"
+    if outcome.verdict == "damaged" and step.sealed_folder is not None:
         yield "the rebuilt copy matches the manifest; the sealed files do not"
-        yield f"to repair it: {repair_command(step.place)}"
+        yield f"to repair it: {repair_command(step.sealed_folder)}"
 
 
 def _describe_identical(outcome: "StepOutcome") -> str:

@@ -130,7 +130,7 @@ def _describe_contents(result: "Verification") -> str:
 
 
 def _summary(result: "Verification") -> str:
-    files, size = len(result.tasks) + result.out_of_place, result.bytes_checked
+    files, size = len(result.tasks) + result.scan_finding_count, result.bytes_checked
     word = "intact" if result.verdict.startswith("intact") else result.verdict.upper()
     missing = len(result.chain.missing)
     rest = _describe_contents(result)
@@ -144,7 +144,7 @@ def _summary(result: "Verification") -> str:
 
 def _unread_lines(result: "Verification") -> Iterator[str]:
     parts = []
-    for part, name in zip(result.parts, _PARTS, strict=True):
+    for part, name in zip(result.task_groups, _PARTS, strict=True):
         unread = [task for task in part if result.artifact_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)

@@ -190,7 +190,7 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 def _linked(shard: ConvertedShard, folder: StagingView) -> Receipt:
     """Link a shard without repeated ids to its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    return Receipt([shard.converted.files[0].linked(name, folder)], shard.converted.counts)
+    return Receipt([shard.converted.files[0].link_as(name, folder)], shard.converted.counts)
 
 
 def publish_shard(

@@ -129,8 +129,8 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
         shards, firsts = np.unique(block["shard"], return_index=True)
         for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
             path = folder.path(f"{_REPEATS}/{shard:05d}")
-            durable.step("append", path)
-            with durable.naming_file(path), open(path, "wb" if written[shard] is None else "ab") as file:
+            durable.call_failpoint("append", path)
+            with durable.name_file_in_errors(path), open(path, "wb" if written[shard] is None else "ab") as file:
                 file.write(repeats.tobytes())
             written[shard] = path
     return written

@@ -95,7 +95,7 @@ def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int)
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
     outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
-    yield from (f"{check.word} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
+    yield from (f"{check.state} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
     did = f"all {len(outcomes)} artifacts are up to date"
     if built := sum(not outcome.was_current for outcome in outcomes):
         passed = sum(check.passed for check in checks)

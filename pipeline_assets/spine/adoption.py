@@ -13,7 +13,7 @@ from pipeline_assets.spine.staging import RECEIPTS, OutputFile, read_receipt
 _THREADS = 4  # sha256 lets the others run
 
 
-def named_by_receipts(folder: Path) -> set[str]:
+def drop_invalid_receipts(folder: Path) -> set[str]:
     """Return the files that valid receipts name, and remove the other receipts.
 
     A receipt is invalid if it is damaged or one of its files is not as written; its shard runs again.
@@ -21,7 +21,7 @@ def named_by_receipts(folder: Path) -> set[str]:
     paths = sorted((folder / RECEIPTS).rglob("*.json"))
     named: set[str] = set()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for path, files in zip(paths, pool.map(lambda path: _kept_files(folder, path), paths), strict=True):
+        for path, files in zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True):
             if files is None:
                 durable.remove(path)
             else:
@@ -29,7 +29,7 @@ def named_by_receipts(folder: Path) -> set[str]:
     return named
 
 
-def _kept_files(folder: Path, receipt_file: Path) -> set[str] | None:
+def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:
     receipt = read_receipt(receipt_file)
     if receipt is None or not all(_has_valid_hash(folder, file) for file in receipt.files):
         return None

@@ -111,7 +111,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         if digest is not None and manifest.digest != digest:
             what = f"digest is {manifest.digest}, expected {digest}"
             raise RetryableError(what, folder, "the artifact was replaced; run the same command again")
-        damage = next((item for item in _named_files(folder, manifest, None) if isinstance(item, Damage)), None)
+        damage = next((item for item in _check_sizes(folder, manifest, None) if isinstance(item, Damage)), None)
         if damage is not None:
             raise InputError(damage.what, folder / damage.path, REBUILD)
         return Artifact(folder, manifest)
@@ -172,7 +172,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
     Members are skipped. A sealed folder contains plain files and folders only. A link is damage even if it leads to the
     right bytes, since its target is not protected.
     """
-    yield from _named_files(folder, manifest, label_names)
+    yield from _check_sizes(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
     members = member_digests(manifest)
     for path in sorted(folder.rglob("*")):
@@ -186,7 +186,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
         yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
 
-def _named_files(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
+def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
     if not is_seal_intact(MANIFEST_FILE.read_raw(folder / FILE_NAME)):
         yield Damage(FILE_NAME, _BROKEN_SEAL)
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(label_names))
@@ -261,12 +261,12 @@ class Verdict:
     """Result of a check function, with its reason and the numbers behind it.
 
     Attributes:
-        holds: Whether the rule is met.
+        passed: Whether the rule is met.
         applies: False if the check has nothing to check in this artifact.
         is_minor: Whether a failure is only a warning, even of a blocking check.
     """
 
-    holds: bool
+    passed: bool
     because: str
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
     applies: bool = True
@@ -294,14 +294,14 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     def from_verdict(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
         """Build the result of a check from its verdict."""
         is_blocking, numbers = is_blocking and not verdict.is_minor, dict(verdict.numbers)
-        return cls(name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
+        return cls(name, verdict.passed, is_blocking, verdict.because, numbers, verdict.applies)
 
     @property
     def is_blocking_failure(self) -> bool:
         return self.blocking and not self.passed
 
     @property
-    def word(self) -> str:
+    def state(self) -> str:
         """State as text: `passed`, `WARNING` or `FAILED`."""
         return "passed" if self.passed else "FAILED" if self.blocking else "WARNING"
 

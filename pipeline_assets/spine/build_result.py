@@ -30,4 +30,4 @@ class BuildResult:
     page: Callable[[StagingDir, Manifest], OutputFile] | None = None
 
 
-Make = Callable[[StagingDir], BuildResult]
+BuildFunction = Callable[[StagingDir], BuildResult]

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
-def explain(error: OSError, path: Path) -> InputError:
+def explain_os_error(error: OSError, path: Path) -> InputError:
     """Convert an OSError to an InputError with a fix.
 
     Examples are a full disk, a missing permission, a file in place of a folder, and a failing disk or lock server.
@@ -40,13 +40,13 @@ def explain(error: OSError, path: Path) -> InputError:
 class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
-    def name_root(self, root: Path) -> None:
+    def add_data_root(self, root: Path) -> None:
         """Make the path absolute, and add the data root to the fix."""
         self.where, self.fix = os.path.abspath(self.where), f"{self.fix}; the data root is {root.absolute()}"
 
 
 @contextlib.contextmanager
-def explaining(root: Path) -> Iterator[None]:
+def os_errors_explained(root: Path) -> Iterator[None]:
     """Convert an OSError of the block, which writes to a data root, to an InputError.
 
     An error without a file name gets the data root; a full disk names both.
@@ -56,12 +56,12 @@ def explaining(root: Path) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has ended
         raise
     except OSError as error:
-        explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
+        explained = explain_os_error(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
         if isinstance(explained, NoSpaceError):
-            explained.name_root(root)
+            explained.add_data_root(root)
         elif error.filename is None:  # a read error of a library, whose file need not be below the root
             explained.replace_text(str(root.absolute()), "a file that this command uses")
         raise explained from error
     except NoSpaceError as error:
-        error.name_root(root)
+        error.add_data_root(root)
         raise

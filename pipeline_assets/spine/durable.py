@@ -20,24 +20,26 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pipeline_assets.spine.errors import RetryableError, UsageError
-from pipeline_assets.spine.files import blocks
-from pipeline_assets.spine.temporary_names import abandoned, temporary_path
+from pipeline_assets.spine.files import read_blocks
+from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_path
 
-Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
+Operation = Literal[
+    "create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"
+]
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
-failpoint: Callable[[Step, Path], None] | None = None
+failpoint: Callable[[Operation, Path], None] | None = None
 
 
-def step(kind: Step, path: Path) -> None:
+def call_failpoint(kind: Operation, path: Path) -> None:
     """Call the failpoint before an operation on `path`."""
     if failpoint is not None:
         failpoint(kind, path)
 
 
 @contextlib.contextmanager
-def naming_file(path: object) -> Iterator[None]:
+def name_file_in_errors(path: object) -> Iterator[None]:
     """Add the file to an OSError of the block that names none, as errors of writes do."""
     try:
         yield
@@ -47,7 +49,7 @@ def naming_file(path: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refusing_strange_places(path: Path) -> Iterator[None]:
+def explain_failed_create(path: Path) -> Iterator[None]:
     """Raise UsageError if the block cannot create `path` in an existing folder.
 
     Examples are folders of /proc, which contain no ordinary files.
@@ -61,7 +63,7 @@ def refusing_strange_places(path: Path) -> Iterator[None]:
 
 
 @functools.cache
-def boot() -> str:
+def boot_id() -> str:
     """Return a name for the time since the machine was started.
 
     Whatever was written since then is as written, synced or not. Without a boot id, each process gets its own name.
@@ -74,7 +76,7 @@ def boot() -> str:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files and folders that no living process uses from a folder."""
-    for path in abandoned(folder):
+    for path in abandoned_entries(folder):
         # Another process may remove it now.
         with contextlib.suppress(FileNotFoundError):
             remove(path)
@@ -98,7 +100,7 @@ class DurableFile:
     def __enter__(self) -> Self:
         while True:
             self._temporary = temporary_path(self.path)
-            step("create", self._temporary)
+            call_failpoint("create", self._temporary)
             # A dead process with the same id may have left a file of this name.
             with contextlib.suppress(FileExistsError):
                 self._file = open(self._temporary, "xb", buffering=0)
@@ -106,7 +108,7 @@ class DurableFile:
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
-        step("write", self._temporary)
+        call_failpoint("write", self._temporary)
         _write(self.fileno(), self.path, view)
         self._hash.update(view)
         self.bytes_written += view.nbytes
@@ -117,10 +119,10 @@ class DurableFile:
 
         One read serves the hash and the copy. A copy by the kernel and a second read for the hash takes a fifth longer.
         """
-        step("append", self._temporary)
+        call_failpoint("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
             remaining = size
-            for block in blocks(file, size):
+            for block in read_blocks(file, size):
                 _write(self.fileno(), self.path, block)
                 self._hash.update(block)
                 remaining -= len(block)
@@ -158,7 +160,7 @@ class DurableFile:
 
 
 def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
-    with naming_file(path):
+    with name_file_in_errors(path):
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -178,8 +180,8 @@ def write_durably(path: Path, data: bytes) -> str:
 
 def fsync(descriptor: int, path: Path) -> None:
     """Make the writes to an open file durable."""
-    step("fsync", path)
-    with naming_file(path):
+    call_failpoint("fsync", path)
+    with name_file_in_errors(path):
         os.fsync(descriptor)
 
 
@@ -189,13 +191,13 @@ def reserve(path: Path, size: int) -> None:
     Workers then write their own ranges of it, so that nothing has to be copied afterwards.
     """
     if not path.exists():
-        with DurableFile(path) as file, naming_file(path):
+        with DurableFile(path) as file, name_file_in_errors(path):
             os.truncate(file.fileno(), size)
 
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:
     """Write data at an offset of a file, durably."""
-    step("append", path)
+    call_failpoint("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)
         _write(file.fileno(), path, data.cast("B"))
@@ -204,14 +206,14 @@ def write_range(path: Path, offset: int, data: memoryview) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """Rename a file or folder, durably."""
-    step("rename", target)
+    call_failpoint("rename", target)
     os.rename(source, target)
     fsync_folder(target.parent)
 
 
 def fsync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    step("fsync", folder)
+    call_failpoint("fsync", folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -227,8 +229,8 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    step("mkdir", folder)
-    with refusing_strange_places(folder):
+    call_failpoint("mkdir", folder)
+    with explain_failed_create(folder):
         folder.mkdir(exist_ok=True)
     if is_shared(folder.parent):
         with contextlib.suppress(PermissionError):  # another member of the group created and shares it
@@ -244,7 +246,7 @@ def link(source: Path, target: Path) -> None:
     The name becomes durable when its folder is synced: the seal does that, and a receipt without its file is dropped.
     """
     remove(target)
-    step("link", target)
+    call_failpoint("link", target)
     try:
         os.link(source, target)
     except OSError:
@@ -256,7 +258,7 @@ def set_mode(path: Path, mode: int) -> None:
     """Set the nine permission bits of a file or folder, whatever the umask."""
     now = stat.S_IMODE(os.stat(path).st_mode)
     if now & 0o777 != mode:
-        step("chmod", path)
+        call_failpoint("chmod", path)
         os.chmod(path, now & ~0o777 | mode)
 
 
@@ -277,10 +279,10 @@ def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         for entry in sorted(path.iterdir()):
             remove(entry)
-        step("rmdir", path)
+        call_failpoint("rmdir", path)
         path.rmdir()
     elif path.exists() or path.is_symlink():
-        step("unlink", path)
+        call_failpoint("unlink", path)
         path.unlink()
 
 
@@ -291,7 +293,7 @@ def exchange(first: Path, second: Path) -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
-    step("exchange", second)
+    call_failpoint("exchange", second)
     library = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(library, "renameat2", None)
     if renameat2 is None:

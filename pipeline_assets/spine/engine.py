@@ -13,14 +13,14 @@ from typing import TypeAlias
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.stage import WHOLE, S, WarmUp, Work, no_warm_up, run_shard
+from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.start_method import StartMethod, default_start_method, starter
 from pipeline_assets.spine.verified_reads import check_hashes
 
 logger = logging.getLogger("corpusmill")
 
-TIMES_PACKED = 4  # bytes of text per byte of a compressed shard, roughly
+COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
 _LARGE_SHARD = 16  # multiple of `inline_bytes`
 _SHOWN = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
@@ -68,14 +68,14 @@ def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection
     their start if the shard is large. Without workers a poison row kills the build; the next build finds a staging
     directory with partial work, and finds the row by workers.
 
-    `sizes` are the compressed bytes of each shard; divide bytes of text by `TIMES_PACKED`.
+    `sizes` are the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
     return replace(settings, workers=0) if is_small and not building.has_partial_work else settings
 
 
-RunStage: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]
+StageRunner: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]
 """Runs a stage with its work and settings bound, and yields receipts in the order of shards: see `run_stage`."""
 
 
@@ -99,10 +99,10 @@ def run_stage(
         InputError: The stage raised it, a file that a shard read does not have its expected hash, or a worker dies
             whatever rows it gets.
     """
-    return run_stages(work, settings, warm_up)(stage, shards, folder)
+    return stage_runner(work, settings, warm_up)(stage, shards, folder)
 
 
-def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> RunStage[S]:
+def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
     """Bind work and settings that several stages share, so that workers load once.
 
     The work dispatches on the shards' types. Errors are as for `run_stage`.
@@ -111,24 +111,24 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
 
 
-def _run_here(work: Work[S], warm_up: WarmUp) -> RunStage[S]:
+def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
     warm_up_once = functools.cache(warm_up)
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
         for shard in shards:
             warm_up_once()
-            yield run_shard(work, shard, WHOLE, folder, stage)
+            yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
 
     return run
 
 
-def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> RunStage[S]:
+def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> StageRunner[S]:
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
     return lambda stage, shards, folder: Pool[S](stage, start, folder, settings.workers).run(shards)
 
 
 def adopt_finished_shards(
-    stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: RunStage[S]
+    stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
 ) -> Generator[Receipt]:
     """Yield receipts in the order of `shards`, running only unfinished shards.
 

@@ -20,12 +20,12 @@ def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
     None reads to its end.
     """
     digest = hashlib.sha256()
-    for block in blocks(file, size):
+    for block in read_blocks(file, size):
         digest.update(block)
     return digest.hexdigest()
 
 
-def blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
+def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
     """Yield the next `size` bytes of a stream in blocks; None reads to its end.
 
     Each block is overwritten by the next one.

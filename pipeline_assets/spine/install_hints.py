@@ -30,7 +30,7 @@ def pip_hint(packages: str) -> str:
     return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"
 
 
-def not_installed(error: ImportError, extra: str) -> UsageError:
+def not_installed_error(error: ImportError, extra: str) -> UsageError:
     """Return the error for an optional part that is missing or cannot be loaded."""
     what = f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else f"{error}"
     return UsageError(what, extra, install_hint(extra))

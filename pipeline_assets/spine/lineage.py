@@ -29,7 +29,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, i
 # Folders of a data root with artifacts. Lower layers cannot import systems, so the folders of the project's own systems
 # are listed here; `Systems.add` adds those of others.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
-COPIES = "manifests"
+MANIFEST_COPIES = "manifests"
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
@@ -41,7 +41,7 @@ def read_summary(path: Path | str) -> Manifest:
         InputError: The file is not a manifest or was edited.
     """
     data = MANIFEST_FILE.read_raw(path)
-    return (Manifest.sealed if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
+    return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 
 def _scan_folders(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
@@ -87,7 +87,7 @@ class Lineage:
         return {Path(place): error for place, error in self._entries if isinstance(error, InputError)}
 
     @cached_property
-    def _places(self) -> Mapping[str, list[tuple[str, str]]]:
+    def _folders_by_digest(self) -> Mapping[str, list[tuple[str, str]]]:
         """Folder and name of the sealed artifacts by digest."""
         places: dict[str, list[tuple[str, str]]] = {}
         for place, manifest in self._entries:
@@ -97,14 +97,14 @@ class Lineage:
 
     def __contains__(self, digest: str) -> bool:
         """Check whether an artifact with this digest is sealed."""
-        return digest in self._places
+        return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
         """Return the folder of the artifact with this digest; None if missing.
 
         If several have the digest, the one with this name is preferred to the first.
         """
-        places = self._places.get(digest)
+        places = self._folders_by_digest.get(digest)
         return None if places is None else Path(next((entry for entry in places if entry[1] == name), places[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
@@ -165,7 +165,7 @@ class Lineage:
     def _copies(self) -> Mapping[str, Path]:
         """Paths of the readable copies of manifests by digest."""
         copies = {}
-        for path in sorted((self.root / COPIES).glob("*.json")):
+        for path in sorted((self.root / MANIFEST_COPIES).glob("*.json")):
             with contextlib.suppress(InputError):
                 copies[read_summary(path).digest] = path
         return copies

@@ -114,7 +114,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
-    descriptor = _flocked(path, target)
+    descriptor = _open_locked(path, target)
     fence = max(_read(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
     _own_locks.add(lock)
@@ -160,7 +160,7 @@ def _lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
 
 
-def _flocked(path: Path, target: Path) -> int:
+def _open_locked(path: Path, target: Path) -> int:
     """Return a locked descriptor of the lock file; reopen the file if it was replaced.
 
     A child that a killed builder was just starting keeps its lock for a moment: wait for that. Wait also for a builder
@@ -168,7 +168,7 @@ def _flocked(path: Path, target: Path) -> int:
     """
     began = time.monotonic()
     while True:
-        descriptor = _opened(path)
+        descriptor = _open_lock_file(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -184,16 +184,16 @@ def _flocked(path: Path, target: Path) -> int:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """Open the lock file, and create it if missing.
 
     Raises:
         RetryableError: The file belongs to another user, or is not a plain file with one name, so that writing to it
             would change another file.
     """
-    durable.step("create", path)
+    durable.call_failpoint("create", path)
     try:
-        with durable.refusing_strange_places(path):
+        with durable.explain_failed_create(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
     except PermissionError:
         if not os.path.lexists(path):
@@ -210,7 +210,7 @@ def _opened(path: Path) -> int:
             raise _not_a_lock_file(path)
         mode = 0o660 if durable.is_shared(path.parent) else 0o600
         if stat.S_IMODE(status.st_mode) != mode and status.st_uid == os.geteuid():
-            durable.step("chmod", path)
+            durable.call_failpoint("chmod", path)
             os.fchmod(descriptor, mode)
     except BaseException:
         os.close(descriptor)
@@ -248,7 +248,7 @@ def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
 
     A reader sees either the old line or the new one.
     """
-    durable.step("write", path)
-    with durable.naming_file(path):
+    durable.call_failpoint("write", path)
+    with durable.name_file_in_errors(path):
         os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
     durable.fsync(descriptor, path)

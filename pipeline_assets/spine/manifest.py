@@ -231,7 +231,7 @@ class Manifest:
         return manifest
 
     @classmethod
-    def sealed(cls, data: bytes, where: Path) -> "Manifest":
+    def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
         """Parse a manifest file whose seal is intact, without computing its digest.
 
         Raises:
@@ -303,7 +303,7 @@ class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
     files: list[FileContent]
 
 
-class _WrittenManifest(msgspec.Struct):
+class _StoredManifest(msgspec.Struct):
     """Manifest file with parts of the expected shapes; its digest is not yet checked."""
 
     schema: str
@@ -316,11 +316,11 @@ class _WrittenManifest(msgspec.Struct):
 
 
 MANIFEST_FILE = MetadataFile(
-    "manifest", 256 << 20, "rebuild the artifact", _WrittenManifest
+    "manifest", 256 << 20, "rebuild the artifact", _StoredManifest
 )  # a manifest of a million files has 200 MB
 
 
-def _read(data: bytes, where: Path) -> tuple[_WrittenManifest, Manifest]:
+def _read(data: bytes, where: Path) -> tuple[_StoredManifest, Manifest]:
     """Parse a manifest file.
 
     Raises:

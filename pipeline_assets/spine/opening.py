@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.spine import artifact, durable
-from pipeline_assets.spine.adoption import named_by_receipts
+from pipeline_assets.spine.adoption import drop_invalid_receipts
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest
@@ -17,14 +17,14 @@ from pipeline_assets.spine.staging import (
     PLAN,
     RECEIPTS,
     StagingDir,
+    fencing_number,
     finish_seal,
+    leftover_folders,
     leftover_path,
-    numbered,
-    protect,
-    sibling_folder,
+    leftovers,
+    make_read_only,
+    remove_unnamed,
     staging_folders,
-    staging_number,
-    sweep,
 )
 
 _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
@@ -40,7 +40,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingD
         BuilderBusy: Another process builds the same target.
         RetryableError: The target exists and was never sealed.
     """
-    with locked(target, _highest_number(target)) as lock:
+    with locked(target, _highest_fence(target)) as lock:
         _recover_locked(target)
         has_partial_work = bool(staging_folders(target))
         folder = _adopt(target, plan, lock.fence)
@@ -65,13 +65,13 @@ def seal_in_place(
     have sealed the artifact, which may be in use.
     """
     durable.make_folder(target)
-    with locked(target, _highest_number(target)) as lock:
+    with locked(target, _highest_fence(target)) as lock:
         durable.remove_leftovers(target)
         if is_sealed():
             return artifact.open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
-        protect(target, [target / FILE_NAME])
+        make_read_only(target, [target / FILE_NAME])
     return artifact.open_artifact(target, manifest.digest)
 
 
@@ -90,7 +90,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
         else:
             durable.remove(other)
     if folder.exists():
-        sweep(folder, named_by_receipts(folder), keep=(PLAN, RECEIPTS))
+        remove_unnamed(folder, drop_invalid_receipts(folder), keep=(PLAN, RECEIPTS))
     else:
         durable.make_folder(folder)
         durable.write_durably(folder / PLAN, plan_bytes)
@@ -99,23 +99,21 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
 def recover(target: Path) -> None:
     """Finish or undo an interrupted seal, unless a live builder holds the lock."""
-    if numbered(target, "old") or any(_is_past_building(folder) for folder in staging_folders(target)):
-        with contextlib.suppress(InputError), locked(target, _highest_number(target)):
+    if leftover_folders(target, "old") or any(_is_unadoptable(folder) for folder in staging_folders(target)):
+        with contextlib.suppress(InputError), locked(target, _highest_fence(target)):
             _recover_locked(target)
 
 
-def _highest_number(target: Path) -> int:
+def _highest_fence(target: Path) -> int:
     """Return the highest fencing number in leftovers of a target and in its manifest.
 
     It is 0 if none exists.
     """
     sealed = artifact.try_read_manifest(target)
-    return max(
-        [*map(staging_number, sibling_folder(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)]
-    )
+    return max([*map(fencing_number, leftovers(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
 
 
-def _is_past_building(folder: Path) -> bool:
+def _is_unadoptable(folder: Path) -> bool:
     """Check whether a staging directory is being moved into place or removed.
 
     No shard of it can be adopted.
@@ -131,14 +129,14 @@ def _recover_locked(target: Path) -> None:
         InputError: A manifest is damaged or was edited.
     """
     _raise_if_not_sealed(target)
-    for folder in filter(_is_past_building, staging_folders(target)):
-        sealed, number = artifact.try_read_manifest(folder), staging_number(folder)
+    for folder in filter(_is_unadoptable, staging_folders(target)):
+        sealed, number = artifact.try_read_manifest(folder), fencing_number(folder)
         is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
         if sealed is not None and is_own and not any(artifact.find_damage(folder, sealed)):
             finish_seal(folder, target, number)
         else:
             durable.remove(folder)
-    for old in numbered(target, "old"):
+    for old in leftover_folders(target, "old"):
         if target.exists():
             durable.remove(old)
         else:

@@ -12,7 +12,7 @@ from typing import Generic
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.stage import WHOLE, S, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, S, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.worker import Job, Starter, Worker, describe_exit
 
@@ -39,14 +39,14 @@ class Pool(Generic[S]):
         try:
             while yielded < len(shards):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
-                for worker in self._idle(count=ahead - sent):  # before the caller processes finished shards
-                    worker.send_job(Job(shards[sent], WHOLE, self._folder, self._stage))
+                for worker in self._idle_workers(count=ahead - sent):  # before the caller processes finished shards
+                    worker.send_job(Job(shards[sent], WHOLE_SHARD, self._folder, self._stage))
                     sent += 1
                 if yielded in done:
                     yield done.pop(yielded)
                     yielded += 1
                     continue
-                for worker in self._ready():
+                for worker in self._wait_for_answers():
                     shard = worker.job.shard  # type: ignore[union-attr]
                     receipt = worker.answer()
                     if receipt is None:
@@ -61,7 +61,7 @@ class Pool(Generic[S]):
             for worker in self._workers:
                 worker.stop()
 
-    def _idle(self, count: int) -> list[Worker[S]]:
+    def _idle_workers(self, count: int) -> list[Worker[S]]:
         """Return idle workers, and start new ones up to the size of the pool."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
@@ -69,7 +69,7 @@ class Pool(Generic[S]):
             idle.append(self._workers[-1])
         return idle
 
-    def _ready(self) -> list[Worker[S]]:
+    def _wait_for_answers(self) -> list[Worker[S]]:
         """Wait for busy workers that answered or died.
 
         The pipe of a dead worker reads as ended.
@@ -85,7 +85,7 @@ class Pool(Generic[S]):
         """
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
-            receipt = self._try(Job(shard, Window(poison_rows=poison_rows), self._folder, self._stage))
+            receipt = self._run_alone(Job(shard, Window(poison_rows=poison_rows), self._folder, self._stage))
             if receipt is not None:
                 return receipt
             row = self._find_poison_row(shard, poison_rows)
@@ -103,9 +103,9 @@ class Pool(Generic[S]):
         durable.make_folder(scratch.folder)
         while stop - start > 1:
             middle = (start + stop) // 2
-            if self._try(Job(shard, Window(start, middle, poison_rows), scratch, None)) is None:
+            if self._run_alone(Job(shard, Window(start, middle, poison_rows), scratch, None)) is None:
                 stop = middle
-            elif self._try(Job(shard, Window(middle, stop, poison_rows), scratch, None)) is None:
+            elif self._run_alone(Job(shard, Window(middle, stop, poison_rows), scratch, None)) is None:
                 start = middle
             else:
                 what = f"the worker crashes on rows {start} to {stop} together, but on neither half alone"
@@ -113,7 +113,7 @@ class Pool(Generic[S]):
         durable.remove(scratch.folder)
         return start
 
-    def _try(self, job: Job[S]) -> Receipt | None:
+    def _run_alone(self, job: Job[S]) -> Receipt | None:
         """Run a job in a worker of its own; None if the worker dies."""
         worker: Worker[S] = Worker(self._start())
         try:

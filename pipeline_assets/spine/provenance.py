@@ -69,15 +69,15 @@ def library_versions() -> Mapping[str, str | None]:
     return {name: None if package is None else package.version for name, package in packages.items()}
 
 
-def versions() -> dict[str, str | None]:
+def current_versions() -> dict[str, str | None]:
     """Return the versions of the program, Python, the platform and libraries.
 
     These could affect the bytes.
     """
-    return package_versions(Stopwatch().provenance({}))
+    return recorded_versions(Stopwatch().provenance({}))
 
 
-def package_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the entries of `versions` that a manifest's provenance contains."""
     keys = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {

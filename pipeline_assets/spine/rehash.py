@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.spine.files import blocks, read_error_text
+from pipeline_assets.spine.files import read_blocks, read_error_text
 from pipeline_assets.spine.progress import Progress
 
 Algorithm = Literal["sha256", "git-sha1"]
@@ -94,4 +94,4 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
 
 def _blocks(path: Path) -> Iterator[memoryview]:
     with open(path, "rb", buffering=0) as file:
-        yield from blocks(file)
+        yield from read_blocks(file)

@@ -51,7 +51,7 @@ class Option:
     other_names: tuple[str, ...] = ()
 
 
-RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
+MaxRejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
 
 
 class RecipeSection(pydantic.BaseModel):
@@ -84,7 +84,7 @@ class RecipeSection(pydantic.BaseModel):
         Raises:
             UsageError: A key is unknown (the message has the nearest known one), or a value is out of range.
         """
-        return validated(cls, content, lambda location: where)
+        return validate_section(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
@@ -113,7 +113,7 @@ class RecipeError:
     fix: str
 
 
-class PerSource(RecipeSection):
+class SourceCaps(RecipeSection):
     """Cap that applies to every source without its own."""
 
     every_source: Decimal
@@ -124,7 +124,7 @@ class PerSource(RecipeSection):
         return Fraction(self.sources.get(source, self.every_source))
 
 
-def reject_duplicate_keys(names: Sequence[str], what: str, fix: str) -> None:
+def reject_duplicates(names: Sequence[str], what: str, fix: str) -> None:
     """Raise ValueError if a name occurs twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
@@ -134,7 +134,7 @@ def reject_duplicate_keys(names: Sequence[str], what: str, fix: str) -> None:
 R = TypeVar("R", bound=RecipeSection)
 
 
-def validated(
+def validate_section(
     section: type[R],
     values: Mapping[str, object],
     locate: Callable[[Sequence[int | str]], object],

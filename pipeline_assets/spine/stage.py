@@ -15,7 +15,7 @@ from pipeline_assets.spine.verified_reads import collect_hashes
 T = TypeVar("T")
 
 
-def grouped_by_size(pieces: Iterable[T], get_size: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
+def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
     """Yield groups of consecutive pieces, each closed by the piece that completes it.
 
     A group is complete when it reaches the minimum size; the last one may be smaller.
@@ -75,7 +75,7 @@ class Window:
         return zip(range(first + start, first + stop), rows[start:stop], strict=True)
 
 
-WHOLE = Window()
+WHOLE_SHARD = Window()
 
 
 Work: TypeAlias = Callable[[S, Window, StagingView], Receipt]

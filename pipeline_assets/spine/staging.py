@@ -65,7 +65,7 @@ class OutputFile:
     def stored(self) -> StoredFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
-    def linked(self, path: str, folder: "StagingView") -> "OutputFile":
+    def link_as(self, path: str, folder: "StagingView") -> "OutputFile":
         """Link the file to a second name in its folder.
 
         Linking is too fast to need a worker or a receipt.
@@ -155,7 +155,7 @@ class StagingView:
         """
         return read_receipt(self.folder / self._receipt_name(stage, shard))
 
-    def forget(self, stage: str, shard: str) -> None:
+    def remove_receipt(self, stage: str, shard: str) -> None:
         """Remove the receipt of a shard, if it exists."""
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
@@ -198,7 +198,7 @@ class StagingDir(StagingView):
             if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
-        sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
+        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.check()
@@ -210,13 +210,13 @@ class StagingDir(StagingView):
         """Remove the staging directory, because another builder sealed the artifact."""
         durable.remove(self.folder)
 
-    def discard_unstarted(self) -> None:
+    def discard_if_unstarted(self) -> None:
         """Remove the staging directory if it contains no finished shard to continue from."""
         if not any((self.folder / RECEIPTS).rglob("*.json")):
             self.discard()
 
 
-def sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
+def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
     """Remove every file that is neither named nor below a kept name.
 
     Temporary files are removed too.
@@ -234,7 +234,7 @@ def staging_folders(target: Path) -> list[Path]:
 
     Those without a live builder can be adopted.
     """
-    return numbered(target, "building")
+    return leftover_folders(target, "building")
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
@@ -248,24 +248,24 @@ def leftover_target(folder: Path) -> Path | None:
     return folder.with_name(match[1]) if match else None
 
 
-def numbered(target: Path, role: Role) -> list[Path]:
+def leftover_folders(target: Path, role: Role) -> list[Path]:
     """List the folders `.name.<role>.<number>` next to a target, by number."""
-    paths = [path for path in sibling_folder(target) if path.name.startswith(f".{target.name}.{role}.")]
-    return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=staging_number)
+    paths = [path for path in leftovers(target) if path.name.startswith(f".{target.name}.{role}.")]
+    return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=fencing_number)
 
 
-def sibling_folder(target: Path) -> list[Path]:
+def leftovers(target: Path) -> list[Path]:
     """List the entries next to a target that have the name of one of its leftovers."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if leftover_target(path) == target]
 
 
-def staging_number(folder: Path) -> int:
+def fencing_number(folder: Path) -> int:
     return int(folder.name.rpartition(".")[2])
 
 
-def protect(folder: Path, paths: Iterable[Path]) -> None:
+def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
     """Make sealed files readable for all and writable for none, whatever the umask.
 
     Only the owner may add files to its folders or remove them. A group that shares the parent folder may too, so that
@@ -280,7 +280,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     """Remove work files, protect the folder and move it to its target: steps 2 to 4."""
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
-    protect(folder, sorted(folder.rglob("*")))
+    make_read_only(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)
     if not target.exists():
         durable.rename(folder, target)

@@ -38,7 +38,7 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
-def abandoned(folder: Path) -> Iterator[Path]:
+def abandoned_entries(folder: Path) -> Iterator[Path]:
     """Yield the abandoned temporary entries in a folder.
 
     These are entries of dead processes of this machine, and of other machines if older than a day.

@@ -41,7 +41,7 @@ class ExpectedHash:
     fix: str
 
 
-class _Log:
+class _ReadLog:
     """Files that one build reads: their expected hashes, and those verified so far."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Log:
         self.kept: set[str] = set()
 
 
-_log: _Log | None = None
+_log: _ReadLog | None = None
 _gathered: dict[str, str] | None = None
 
 
@@ -63,7 +63,7 @@ def verify_reads() -> Iterator[None]:
         InputError: A file has another hash or is missing.
     """
     global _log
-    former, _log = _log, (log := _Log())
+    former, _log = _log, (log := _ReadLog())
     try:
         yield
         unread = [path for path in log.promises if path not in log.kept]

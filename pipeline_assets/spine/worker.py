@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Generic, Protocol
 
-from pipeline_assets.spine.disk_errors import explain
+from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import S, Window, Work, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -209,7 +209,9 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
             answer: Answer | Failure = Answer(receipt, has_grown)
         except OSError as error:
-            answer = Failure.from_exception(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
+            answer = Failure.from_exception(
+                explain_os_error(error, Path(os.fsdecode(error.filename or job.folder.folder)))
+            )
         except Exception as error:
             answer = Failure.from_exception(error)
         try:

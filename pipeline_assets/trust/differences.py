@@ -10,7 +10,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import find_damage, read_manifest
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.manifest import FileContent, Identity, Manifest
-from pipeline_assets.spine.provenance import package_versions, versions
+from pipeline_assets.spine.provenance import current_versions, recorded_versions
 
 Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
@@ -43,22 +43,22 @@ class Version:
 
     name: str
     sealed: str | None
-    local: str | None
+    current: str | None
 
 
 @dataclass(frozen=True)
-class Step:
+class RebuildStep:
     """Rebuild of one artifact.
 
     Attributes:
         target: Target that its manifest describes.
         manifest: Manifest that the rebuild must produce.
-        place: Folder of the sealed artifact; None if only a copy of the manifest exists.
+        sealed_folder: Folder of the sealed artifact; None if only a copy of the manifest exists.
     """
 
     target: Target
     manifest: Manifest
-    place: Path | None
+    sealed_folder: Path | None
 
 
 @dataclass(frozen=True)
@@ -72,34 +72,34 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Other differences of the identity (counts, decisions, inputs), a line each.
-        stored_otherwise: Files of equal content in other bytes, which do not count as a difference.
+        stored_differently: Files of equal content in other bytes, which do not count as a difference.
         versions: Versions of libraries, and of other things, that changed since the seal.
     """
 
-    step: Step
+    step: RebuildStep
     verdict: Verdict
     rebuilt: Manifest | None = None
     is_sealed_intact: bool = False
     files: Sequence[FileFinding] = ()
     other_differences: Sequence[str] = ()
-    stored_otherwise: Sequence[str] = ()
+    stored_differently: Sequence[str] = ()
     versions: Sequence[Version] = ()
 
 
-def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
+def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
-    `holds_sealed` also reads and checks every sealed file.
+    `check_sealed_files` also reads and checks every sealed file.
 
     Raises:
         RetryableError: The sealed artifact was replaced during the rebuild.
     """
     sealed = step.manifest
-    if step.place is not None and read_manifest(step.place) != sealed:
-        raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
+    if step.sealed_folder is not None and read_manifest(step.sealed_folder) != sealed:
+        raise RetryableError("it was replaced meanwhile", step.sealed_folder, "run the same command again")
     damage = {}
-    if holds_sealed and step.place is not None:
-        damage = {item.path: item.what for item in find_damage(step.place, sealed)}
+    if check_sealed_files and step.sealed_folder is not None:
+        damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}
     is_same = rebuilt.digest == sealed.digest
     contents, contents_now = ({file.path: file for file in manifest.identity.files} for manifest in (sealed, rebuilt))
     stored, stored_now = ({file.path: file.sha256 for file in manifest.storage} for manifest in (sealed, rebuilt))
@@ -113,19 +113,19 @@ def compare_step(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutco
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,
-        is_sealed_intact=holds_sealed and not damage,
+        is_sealed_intact=check_sealed_files and not damage,
         files=files,
         other_differences=[]
         if is_same
         else changed_values(_other_identity(sealed.identity), _other_identity(rebuilt.identity)),
-        stored_otherwise=[path for path in equal if stored.get(path) != stored_now[path]],
-        versions=changed_versions(sealed.provenance, versions()),
+        stored_differently=[path for path in equal if stored.get(path) != stored_now[path]],
+        versions=changed_versions(sealed.provenance, current_versions()),
     )
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[Version]:
     """List the versions that differ from those in a provenance."""
-    sealed = package_versions(provenance)
+    sealed = recorded_versions(provenance)
     return [Version(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]]
 
 

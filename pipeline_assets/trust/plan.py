@@ -102,13 +102,13 @@ class RecipePlan:
         artifacts: Plans of its artifacts, upstream first.
         fetched_bytes: Bytes that planning fetched: listings and footers.
         missing_bytes: Bytes that the build will fetch.
-        rooms: Checks of disk space; empty if everything is built.
+        disk_checks: Checks of disk space; empty if everything is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
     fetched_bytes: int
     missing_bytes: int
-    rooms: Sequence[CapacityCheck]
+    disk_checks: Sequence[CapacityCheck]
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
@@ -128,14 +128,14 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
-    artifacts = [_planned(status, run, missing) for status in statuses]
+    artifacts = [_plan_artifact(status, run, missing) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_written for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     rooms = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, rooms)
 
 
-def _planned(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
+def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
     """Return the plan of one artifact; add its bytes to fetch to `missing`, by file."""
     target = status.target
     for upstream in target.upstream:

@@ -23,12 +23,12 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lineage import AREAS, COPIES, OTHER_ROOT_HINT, Lineage
+from pipeline_assets.spine.lineage import AREAS, MANIFEST_COPIES, OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.provenance import package_versions, versions
-from pipeline_assets.trust.differences import Step, StepOutcome, compare_step
+from pipeline_assets.spine.provenance import current_versions, recorded_versions
+from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_step
 
 
 class RebuildPlan:
@@ -50,22 +50,22 @@ class RebuildPlan:
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by the folders of their targets
-        self._steps: dict[Path, Step] = {}  # by the folder of their target
+        self._steps: dict[Path, RebuildStep] = {}  # by the folder of their target
         self._folder, self._lineage, self._kinds, self._with_upstream = folder, Lineage(root), kinds, with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {requested.digest: (requested, folder)}
         for name in member_digests(requested):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
         self._used_folders: dict[Path, str] = {}  # digests by their folders
-        self._target(requested, folder, self._free_folder(requested.kind, requested.digest), None)
+        self._target(requested, folder, self._scratch_path(requested.kind, requested.digest), None)
         for step in self.steps:
-            _refuse_other_version(step, kinds.get(step.manifest.kind))
+            _check_stage_version(step, kinds.get(step.manifest.kind))
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[RebuildStep]:
         return list(self._steps.values())
 
-    def explained(self, error: InputError) -> InputError:
+    def explain_missing_input(self, error: InputError) -> InputError:
         """Return the error of a step, or the one about its missing input."""
         return self._errors.get(Path(error.where), error)
 
@@ -93,14 +93,14 @@ class RebuildPlan:
         )
         if folder.is_absolute():
             return target
-        return self._steps.setdefault(folder, Step(target, manifest, place)).target
+        return self._steps.setdefault(folder, RebuildStep(target, manifest, place)).target
 
     def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
         """Return the target of an input of the artifact in the folder `above`."""
         is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
         manifest, place = self._known(entry["digest"])
         if manifest is None and is_rebuilt:
-            areas = f"{', '.join(AREAS)} or {COPIES}"
+            areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES}"
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (place is None and not is_rebuilt):
@@ -110,7 +110,7 @@ class RebuildPlan:
         elif "member" in entry:
             folder = above / entry["member"]
         else:
-            folder = self._free_folder(entry["name"], entry["digest"])
+            folder = self._scratch_path(entry["name"], entry["digest"])
         partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
         return self._target(manifest, place, folder, partition)
 
@@ -122,7 +122,7 @@ class RebuildPlan:
         self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
         return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], place, {})
 
-    def _free_folder(self, role: str, digest: str) -> Path:
+    def _scratch_path(self, role: str, digest: str) -> Path:
         """Return a folder name from a role; with the digest if the name is used."""
         name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
         if self._used_folders.setdefault(Path(name), digest) == digest:
@@ -130,7 +130,7 @@ class RebuildPlan:
         return Path(f"{name}-{digest.partition(':')[2][:12]}")
 
 
-def _refuse_other_version(step: Step, kind: Kind | None) -> None:
+def _check_stage_version(step: RebuildStep, kind: Kind | None) -> None:
     """Raise UsageError if this program lacks the kind or its stage version."""
     manifest, stage = step.manifest, step.manifest.identity.stage
     if kind is not None and kind.stage == stage:
@@ -138,8 +138,8 @@ def _refuse_other_version(step: Step, kind: Kind | None) -> None:
     what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
     if kind is not None:
         what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
-    made_with = ", ".join(f"{name} {version}" for name, version in package_versions(manifest.provenance).items())
-    where = step.place or manifest.digest
+    made_with = ", ".join(f"{name} {version}" for name, version in recorded_versions(manifest.provenance).items())
+    where = step.sealed_folder or manifest.digest
     raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
 
 
@@ -167,16 +167,16 @@ class ScratchFolder:
 
     def keep(self) -> None:
         """Rename the folder to `kept`, in place of an earlier copy."""
-        self._drop_ticket()
+        self._remove_ticket()
         durable.remove(self.kept)
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
         """Delete the folder."""
-        self._drop_ticket()
+        self._remove_ticket()
         durable.remove(self.folder)
 
-    def _drop_ticket(self) -> None:
+    def _remove_ticket(self) -> None:
         """Delete the ticket, so that the next rebuild starts clean after a crash."""
         durable.remove(self.folder / _TICKET)
 
@@ -216,7 +216,7 @@ class Rebuild:
         """Check whether all artifacts match their manifests and are intact."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
-    def copy_of(self, outcome: StepOutcome) -> Path | None:
+    def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
         """Return the folder of a rebuilt copy; None if it was removed."""
         return None if self.kept is None else self.kept / outcome.step.target.folder
 
@@ -241,8 +241,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     """
     chain = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = chain.steps[-1].manifest
-    ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": versions()}
-    with scratch_folder(run.root, _name(requested), ticket) as scratch:
+    ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": current_versions()}
+    with scratch_folder(run.root, _scratch_name(requested), ticket) as scratch:
         aside = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
@@ -251,13 +251,15 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
                 outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
-            _drop_damaged(scratch.folder / step.target.folder)
+            _remove_if_damaged(scratch.folder / step.target.folder)
             try:
                 artifact = build_without_checks(step.target, aside)
             except InputError as error:
-                raise chain.explained(error) from None
-            is_requested = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(compare_step(step, artifact.manifest, holds_sealed=is_requested))
+                raise chain.explain_missing_input(error) from None
+            is_requested = step.sealed_folder is not None and step.sealed_folder.absolute().is_relative_to(
+                folder.absolute()
+            )
+            outcomes.append(compare_step(step, artifact.manifest, check_sealed_files=is_requested))
         if not keep and Rebuild(outcomes, None).is_identical:
             scratch.remove()
             return Rebuild(outcomes, None)
@@ -265,12 +267,12 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
         return Rebuild(outcomes, scratch.kept)
 
 
-def _name(manifest: Manifest) -> str:
+def _scratch_name(manifest: Manifest) -> str:
     """Return the name of an artifact's folder among the rebuilds."""
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
-def _drop_damaged(folder: Path) -> None:
+def _remove_if_damaged(folder: Path) -> None:
     """Delete an artifact of an interrupted rebuild if it is damaged."""
     try:
         manifest = read_manifest(folder)

@@ -47,7 +47,7 @@ class Sample:
     def __str__(self) -> str:
         return f"{float(self.share * 100):.12g}%"
 
-    def fitting(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
+    def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Return the items of the sample, in their order.
 
         Items are considered by seeded rank and added while the sum stays within the share of all bytes. An item larger
@@ -93,7 +93,7 @@ class Verification:
     Attributes:
         tasks: Hash tasks, one per file of the artifacts that exists in its sealed size.
         findings: All damage and all missing files.
-        out_of_place: Number of findings that need no reading: missing, of another size, not named.
+        scan_finding_count: Number of findings that need no reading: missing, of another size, not named.
         label_names: Returns the names of the labels of a kind.
         hub, sources: state of the external inputs in the hub cache and in local folders; None without upstream.
         contents: Content error of each file whose content was recomputed; None if it is right.
@@ -105,7 +105,7 @@ class Verification:
     chain: Chain
     tasks: list[HashTask]
     findings: list[Finding]
-    out_of_place: int
+    scan_finding_count: int
     started_at: datetime.datetime
     label_names: LabelNames
     hub: HubCacheCheck | None = None
@@ -117,7 +117,7 @@ class Verification:
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Add results of finished tasks, in any order; errors become findings."""
         self._complaints |= {id(task): complaint for task, complaint in results}
-        for part, cure in zip(self.parts, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
+        for part, cure in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             wrong = [
                 Finding(task.paths[0], complaint + cure, task.owner)
                 for task in part
@@ -160,14 +160,14 @@ class Verification:
         return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
 
     @property
-    def parts(self) -> Sequence[Sequence[HashTask]]:
+    def task_groups(self) -> Sequence[Sequence[HashTask]]:
         """Hash tasks of the artifacts, the hub cache and the source folders."""
         return self.tasks, *(check.tasks if check is not None else [] for check in (self.hub, self.sources))
 
     @property
     def all_tasks(self) -> list[HashTask]:
         """Hash tasks of all parts."""
-        return [task for part in self.parts for task in part]
+        return [task for part in self.task_groups for task in part]
 
     @property
     def unread(self) -> list[HashTask]:
@@ -190,18 +190,18 @@ class Verification:
 SCHEMA = "corpusmill/verification/1"
 
 
-def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a verification; `program` has versions and host."""
-    scope, hub, sources = found.scope, found.hub, found.sources
+    scope, hub, sources = verification.scope, verification.hub, verification.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
-        return [{"path": task.name, "bytes": task.bytes, "state": found.artifact_state(task)} for task in tasks]
+        return [{"path": task.name, "bytes": task.bytes, "state": verification.artifact_state(task)} for task in tasks]
 
     return {
         "schema": SCHEMA,
-        "verdict": found.verdict,
-        "folder": str(found.folder),
-        "digest": found.chain.artifacts[0].manifest.digest,
+        "verdict": verification.verdict,
+        "folder": str(verification.folder),
+        "digest": verification.chain.artifacts[0].manifest.digest,
         "scope": {
             "upstream": scope.root is not None,
             "content": scope.content or scope.sample is not None,
@@ -212,26 +212,26 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         },
         "findings": [
             {"path": str(finding.where), "what": finding.what, "artifact": finding.artifact}
-            for finding in found.findings
+            for finding in verification.findings
         ],
-        "files": len(found.tasks),
-        "files_as_sealed": len(found.intact_tasks),
-        "bytes": sum(task.bytes for task in found.tasks),
-        "bytes_as_sealed": found.bytes_checked,
-        "percent_of_bytes_read": round(found.percent_read, 3),
+        "files": len(verification.tasks),
+        "files_as_sealed": len(verification.intact_tasks),
+        "bytes": sum(task.bytes for task in verification.tasks),
+        "bytes_as_sealed": verification.bytes_checked,
+        "percent_of_bytes_read": round(verification.percent_read, 3),
         "contents": {
-            "worked_out": len(found.contents),
-            "as_the_digest_names": found.contents.count(None),
-            "not_worked_out": found.unread_contents,
+            "worked_out": len(verification.contents),
+            "as_the_digest_names": verification.contents.count(None),
+            "not_worked_out": verification.unread_contents,
         },
         "artifacts": [
             _named(artifact)
             | {
                 "folder": str(artifact.folder),
-                "findings": sum(finding.artifact == artifact.manifest.digest for finding in found.findings),
-                "files": files(task for task in found.tasks if task.owner == artifact.manifest.digest),
+                "findings": sum(finding.artifact == artifact.manifest.digest for finding in verification.findings),
+                "files": files(task for task in verification.tasks if task.owner == artifact.manifest.digest),
             }
-            for artifact in found.chain.artifacts
+            for artifact in verification.chain.artifacts
         ],
         "hub": hub
         and {
@@ -246,7 +246,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             "not_here": sources.unavailable,
             "files": files(sources.tasks),
         },
-        "started_at_utc": found.started_at.isoformat(timespec="seconds"),
+        "started_at_utc": verification.started_at.isoformat(timespec="seconds"),
         "program": dict(program),
     }
 

@@ -72,19 +72,19 @@ def read_and_check(found: Verification) -> None:
     _read(found)
     _read_contents(found)
     if found.findings:
-        _refuse_replaced(found)
+        _raise_if_replaced(found)
 
 
-def _refuse_replaced(found: Verification) -> None:
+def _raise_if_replaced(found: Verification) -> None:
     """Raise RetryableError if a finding is due to a replaced artifact."""
     for artifact in found.chain.artifacts:
         with contextlib.suppress(OSError):
-            if _is_still_wrong(found, artifact):
+            if _is_still_damaged(found, artifact):
                 continue
         raise replaced_error(artifact.folder)
 
 
-def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
+def _is_still_damaged(found: Verification, artifact: Artifact) -> bool:
     """Check whether the findings on an artifact recur while its folder is kept open."""
     with pin_folder(artifact.folder) as folder:
         try:
@@ -95,7 +95,9 @@ def _is_still_wrong(found: Verification, artifact: Artifact) -> bool:
             return False
         digest, present = now.digest, scan_folder(folder.view, now, found.label_names)
         damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
-        looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
+        looked_at = [
+            finding for finding in found.findings[: found.scan_finding_count] if finding not in found.chain.broken
+        ]
         damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]
         return all(finding.where in damaged_paths for finding in looked_at if finding.artifact == digest) and not any(
             _has_expected_hash(folder.view / task.name, task) for task in damaged
@@ -113,7 +115,8 @@ def _read(found: Verification) -> None:
     scope, tasks = found.scope, found.all_tasks
     if (sample := scope.sample) is not None:
         parts = (
-            sample.fitting(part, lambda task: task.bytes, lambda task: (task.owner, task.name)) for part in found.parts
+            sample.select(part, lambda task: task.bytes, lambda task: (task.owner, task.name))
+            for part in found.task_groups
         )
         tasks = list(itertools.chain.from_iterable(parts))
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)

@@ -37,7 +37,7 @@ def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
     [normalized] = [one for role, one in made.items() if role.startswith("stage_a/normal")]
 
     verdict = no_document_is_outsized(normalized)
-    assert verdict.holds == holds
+    assert verdict.passed == holds
     if not holds:
         assert f"n-9 (rows.jsonl, {large:,} bytes)" in verdict.because
         assert "text_unit" not in verdict.because  # rows of JSON are documents already

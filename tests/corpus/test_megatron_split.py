@@ -231,7 +231,7 @@ def test_the_document_that_ends_a_split_early_is_named(
 ) -> None:
     verdict = token_budget_met(split(pages(lengths), token_budget=budget))
 
-    assert (verdict.holds, verdict.is_minor) == (False, is_slight)
+    assert (verdict.passed, verdict.is_minor) == (False, is_slight)
     where = words.format("the next document exceeds the budget")
     assert verdict.because.startswith(f"{where} tokens (shards/00001.jsonl.zst row ")
     assert verdict.because.endswith("; drop such documents by a rule, or change `token_budget`")
@@ -243,6 +243,6 @@ def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_th
 ) -> None:
     verdict = token_budget_met(split(pages([10] * 30), token_budget=budget))
 
-    assert (verdict.holds, verdict.is_minor) == (holds, False)
+    assert (verdict.passed, verdict.is_minor) == (holds, False)
     assert ("the corpus ends before the budget; increase `snapshot.amount`" in verdict.because) == (not holds)
     assert "page-" not in verdict.because

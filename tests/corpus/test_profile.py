@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, by, from_json, merged, profile_shard, to_json
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
@@ -30,7 +30,7 @@ def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> DocumentShard:
     return DocumentShard("00000", "shards/00000", path, len(documents))
 
 
-def profiled(folder: Path, documents: list[tuple[Group, str]], window: Window = WHOLE) -> dict[Group, Counts]:
+def profiled(folder: Path, documents: list[tuple[Group, str]], window: Window = WHOLE_SHARD) -> dict[Group, Counts]:
     receipt = profile_shard(shard_of(folder, documents), window, StagingView(folder), VOCABULARY_SHA256)
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])

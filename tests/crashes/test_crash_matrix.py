@@ -85,7 +85,7 @@ def operations_around_the_steps(folder: Path) -> list[str]:
     last: tuple[str, str] = ("", "")
     counting = durable.failpoint
 
-    def step(kind: durable.Step, path: Path) -> None:
+    def step(kind: durable.Operation, path: Path) -> None:
         nonlocal last
         last = kind, str(path)
         if counting is not None:
@@ -116,7 +116,7 @@ def test_the_cases_take_every_kind_of_step(sources: Sources, scratch: Path) -> N
         case.start(sources, start, INLINE)
         kinds |= {kind for kind, _ in steps_of(lambda case=case, start=start: case.work(sources, start, INLINE))}
 
-    assert kinds == set(get_args(durable.Step))
+    assert kinds == set(get_args(durable.Operation))
 
 
 def test_an_operation_around_the_steps_is_found(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: 
     assert counts["invalid_harmony"] == {"message_not_closed": 1, "text_outside_messages": 1}
     assert counts["unread_message_keys"] == {"assistant.audio": 1, "user.name": 2}
     verdict = texts_parse(artifact)
-    assert verdict.holds and "1 source rows are not Harmony: message_not_closed" in verdict.because
+    assert verdict.passed and "1 source rows are not Harmony: message_not_closed" in verdict.because
     assert verdict.numbers["invalid_text_outside_messages"] == 1
     shown = {name: value.value for name, value in artifact_metadata(artifact, SYSTEMS.kinds, was_current=False).items()}
     assert shown["unread_message_keys_user.name"] == 2

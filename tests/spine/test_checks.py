@@ -27,7 +27,7 @@ def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_p
     found = read_check_results(tmp_path / "words", "sha256:aa")
 
     assert found == (PASSED, WARNED, FAILED)
-    assert [(one.word, one.is_blocking_failure) for one in found] == [
+    assert [(one.state, one.is_blocking_failure) for one in found] == [
         ("passed", False),
         ("WARNING", False),
         ("FAILED", True),

@@ -15,10 +15,10 @@ import pytest
 from crash_points import killed_at, steps_of
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import explain
+from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.durable import (
     DurableFile,
-    boot,
+    boot_id,
     exchange,
     link,
     make_folder,
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
             full_disk.write(b"x")
 
     assert list(path.parent.iterdir()) == []
-    assert str(explain(full.value, path)) == (
+    assert str(explain_os_error(full.value, path)) == (
         f"{path}: no space is left on the disk; free some space, then run the same command to continue"
     )
 
@@ -156,7 +156,7 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
     ],
 )
 def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: str) -> None:
-    lines = {str(explain(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}
+    lines = {str(explain_os_error(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}
 
     assert lines == {f"{path}: {line}"}
 
@@ -164,7 +164,7 @@ def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: st
 def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK)
 
-    error = explain(OSError(errno.EACCES, "denied"), path)
+    error = explain_os_error(OSError(errno.EACCES, "denied"), path)
 
     assert str(error) == f"{path}: reading is not allowed; grant read permission"
 
@@ -214,11 +214,11 @@ def test_where_the_system_has_no_links_a_link_is_a_durable_copy(
 
 
 def test_what_one_boot_of_the_machine_is_called_does_not_change_in_it() -> None:
-    code = "from pipeline_assets.spine.durable import boot; print(boot())"
+    code = "from pipeline_assets.spine.durable import boot_id; print(boot_id())"
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
-    assert boot()
-    assert boot() == elsewhere or not sys.platform.startswith("linux")
+    assert boot_id()
+    assert boot_id() == elsewhere or not sys.platform.startswith("linux")
 
 
 def test_removing_takes_files_folders_links_and_what_is_not_there_but_follows_no_link(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_file_that_two_processes_write_at_once_is_there_for_both(
     path, others = tmp_path / "word", iter([b"said by both"])
     steps = []
 
-    def meanwhile(step: durable.Step, where: Path) -> None:
+    def meanwhile(step: durable.Operation, where: Path) -> None:
         steps.append((step, where))
         if step == kind and (word := next(others, None)) is not None:
             write_durably(path, word)

@@ -38,7 +38,7 @@ from pipeline_assets.spine import pool
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.stage import WHOLE, Window, Work
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.worker import Job, serve
 
@@ -299,7 +299,7 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
         ours.close()
         return write_words(shard, window, folder)
 
-    ours.send(Job(ENGLISH[0], WHOLE, StagingView(building.folder), "write"))
+    ours.send(Job(ENGLISH[0], WHOLE_SHARD, StagingView(building.folder), "write"))
     worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
     worker.start()
     ours.close()

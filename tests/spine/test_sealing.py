@@ -59,7 +59,7 @@ def test_what_is_sealed_may_be_read_by_all_and_written_by_nobody_whatever_the_um
 
 @pytest.mark.usefixtures("_umask")
 def test_a_seal_that_a_crash_cut_short_ends_with_the_same_rights(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(step: durable.Step, path: Path) -> None:
+    def stop(step: durable.Operation, path: Path) -> None:
         if (step, path) == ("rename", target):
             raise KeyboardInterrupt
 

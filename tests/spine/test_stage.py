@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.spine.stage import WHOLE, Window, grouped_by_size
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window, group_by_size
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -12,7 +12,7 @@ NAMES = ["a", "b", "c", "d", "e"]
 @pytest.mark.parametrize(
     ("window", "first", "rows"),
     [
-        (WHOLE, 3, [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")]),
+        (WHOLE_SHARD, 3, [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")]),
         (Window(4, poison_rows=frozenset({4})), 0, [(4, "e")]),  # so that the stage can reject it
         (Window(1, 3), 0, [(1, "b"), (2, "c")]),
         (Window(11, 13), 10, [(11, "b"), (12, "c")]),
@@ -49,7 +49,7 @@ def test_pieces_stay_in_order_and_every_group_but_the_last_is_full_and_was_not_b
 ) -> None:
     pieces = list(enumerate(sizes))
 
-    groups = list(grouped_by_size(pieces, lambda piece: piece[1], at_least))
+    groups = list(group_by_size(pieces, lambda piece: piece[1], at_least))
 
     assert [piece for group in groups for piece in group] == pieces
     grouped = [[size for _, size in group] for group in groups]

@@ -13,7 +13,7 @@ from word_building import PLAN, build, files_in, names_beside, write_shard
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, Receipt, staging_folders, total_counts
 from pipeline_assets.spine.temporary_names import temporary_path
 
@@ -136,7 +136,7 @@ def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) ->
 def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
-        write_words(ENGLISH[1], WHOLE, building)
+        write_words(ENGLISH[1], WHOLE_SHARD, building)
         temporary_path(building.path("parts/c.txt")).write_text("torn")
         building.path(".work/probe/x").write_text("")
         temporary_path(building.path(".receipts/write/c.json")).write_text("torn")

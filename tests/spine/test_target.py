@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.provenance import Stopwatch
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingDir, staging_folders
 
 
@@ -39,7 +39,7 @@ def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -
     hub_file = {"name": "a.parquet", "digest": "sha256:bb"}
 
     def make(building: StagingDir) -> BuildResult:
-        file, label = write_words(ENGLISH[0], WHOLE, building).files
+        file, label = write_words(ENGLISH[0], WHOLE_SHARD, building).files
         label = replace(label, path=".work/a.lengths")
         building.path("meta.json").write_bytes(building.path(".work/a.lengths").read_bytes())
         label = replace(label, path="meta.json")

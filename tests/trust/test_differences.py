@@ -12,7 +12,7 @@ from healing_set import HealingSet
 
 from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.provenance import versions
+from pipeline_assets.spine.provenance import current_versions
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.differences import StepOutcome, changed_versions
 from pipeline_assets.trust.rebuild import rebuild
@@ -50,7 +50,7 @@ def test_another_text_is_a_difference_of_which_diff_names_the_document(made: Hea
 
     [outcome] = done.outcomes
     [changes] = compare(
-        open_artifact(made.folder("snapshot")), open_artifact(done.copy_of(outcome)), SYSTEMS.kinds
+        open_artifact(made.folder("snapshot")), open_artifact(done.rebuilt_folder(outcome)), SYSTEMS.kinds
     ).documents
     assert [finding.path for finding in outcome.files] == ["shards/00001.jsonl.zst"]
     assert (changes.changed.documents, changes.changed.examples) == (1, [document["doc_id"]])
@@ -112,13 +112,13 @@ def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
     provenance = made.manifest("train").provenance
     libraries = {name: version for name, version in provenance["libraries"].items() if name != "tiktoken"}
 
-    assert changed_versions(provenance, versions()) == []
+    assert changed_versions(provenance, current_versions()) == []
     older = {**provenance, "python": "3.1", "libraries": {**libraries, "zstandard": "0.1"}}
-    changed = changed_versions(older, versions())
+    changed = changed_versions(older, current_versions())
 
     assert [(one.name, one.sealed) for one in changed] == [("python", "3.1"), ("tiktoken", None), ("zstandard", "0.1")]
-    assert changed[2].local == versions()["zstandard"]
-    assert {one.name for one in changed_versions({}, versions())} >= {"program", "python", "platform", "numpy"}
+    assert changed[2].current == current_versions()["zstandard"]
+    assert {one.name for one in changed_versions({}, current_versions())} >= {"program", "python", "platform", "numpy"}
 
 
 def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(made: HealingSet, judged: Judge) -> None:
@@ -128,4 +128,4 @@ def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(made: Heali
     outcome = judged("selection")
 
     assert outcome.verdict == "identical"
-    assert [one.sealed for one in outcome.versions] == [None] * len(versions())
+    assert [one.sealed for one in outcome.versions] == [None] * len(current_versions())

@@ -91,4 +91,4 @@ def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(bu
     done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)), SYSTEMS.kinds)
 
     assert done.is_identical
-    assert len(done.outcomes[-1].stored_otherwise) >= 3
+    assert len(done.outcomes[-1].stored_differently) >= 3

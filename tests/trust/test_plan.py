@@ -81,7 +81,7 @@ class TestBeforeAnythingWasBuilt:
 
         assert [planned.artifacts[split].figures["tokens"].value for split in (TRAIN, VALID)] == [220_050, 24_450]
         assert [set(planned.artifacts[split].figures) for split in (TRAIN, VALID)] == [{"tokens"}] * 2
-        [disk] = planned.rooms
+        [disk] = planned.disk_checks
         assert disk.needed == planned.missing_bytes + 4 * 244_500
 
     def test_what_a_crash_left_of_the_tokens_takes_no_more_room(self, plan: Plan, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ class TestBeforeAnythingWasBuilt:
 
         planned = plan(tmp_path)
 
-        assert planned.rooms[0].needed == planned.missing_bytes + 4 * 244_500 - 100_000
+        assert planned.disk_checks[0].needed == planned.missing_bytes + 4 * 244_500 - 100_000
 
     def test_every_kind_is_sealed_with_what_was_planned_of_it(self, tmp_path: Path) -> None:
         recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
@@ -115,7 +115,7 @@ class TestWhatIsThere:
 
         assert planned.to_build == []
         assert planned.missing_bytes == 0
-        assert planned.rooms == []
+        assert planned.disk_checks == []
 
     def test_a_split_is_planned_by_its_snapshot(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
         shutil.rmtree(root / "megatron" / recipe.name / "train")

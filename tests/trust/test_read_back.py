@@ -49,7 +49,7 @@ def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: 
 
     chain = RebuildPlan(tmp_path / "moved", made.root, SYSTEMS.kinds, with_upstream=False)
 
-    assert [step.place for step in chain.steps] == [
+    assert [step.sealed_folder for step in chain.steps] == [
         tmp_path / "moved" / "train",
         tmp_path / "moved" / "valid",
         tmp_path / "moved",

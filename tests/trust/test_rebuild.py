@@ -60,7 +60,7 @@ def test_with_upstream_everything_can_be_made_from_copies_of_manifests(made: Hea
     done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
 
     assert [verdict for _, verdict in verdicts(done)] == ["identical"] * 5
-    assert [outcome.step.place is None for outcome in done.outcomes] == [True, True, False, False, False]
+    assert [outcome.step.sealed_folder is None for outcome in done.outcomes] == [True, True, False, False, False]
 
 
 def test_a_copy_that_is_kept_is_an_artifact_of_its_own(made: HealingSet) -> None:

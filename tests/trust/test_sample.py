@@ -48,7 +48,7 @@ def test_it_is_shown_in_percent(share: str, words: str) -> None:
 
 
 def fitting(sample: Sample, sizes: dict[str, int]) -> list[str]:
-    return sample.fitting(list(sizes), lambda name: sizes[name], lambda name: (name,))
+    return sample.select(list(sizes), lambda name: sizes[name], lambda name: (name,))
 
 
 @given(SIZES, SHARES)

@@ -39,7 +39,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import naming_file
+from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.staging import WORK, StagingView
@@ -229,7 +229,7 @@ class SampledSplit:
             head = next(self._blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
                 path = self.folder / f"{number}.jsonl"
-                with naming_file(path), open(path, "wb") as sparse:
+                with name_file_in_errors(path), open(path, "wb") as sparse:
                     sparse.truncate(file.size)
                     sparse.write(head)
                 return SourceFile(path, file.path, file.size)
@@ -238,7 +238,7 @@ class SampledSplit:
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
         """Copy the first `limit` rows of a piece into the sparse file, and count them."""
         first = max(piece.start - 1, 0)  # the line before the piece ends at the first newline from here
-        with naming_file(piece.file.path), open(piece.file.path, "r+b") as sparse:
+        with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = read_lines(lines_with_offsets(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
             offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))
             return sum(1 for _ in itertools.islice(offsets, limit))

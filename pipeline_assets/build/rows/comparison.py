@@ -260,7 +260,7 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
     for part in np.unique(number):
         path = folder / f"{side}.{part}"
-        with durable.naming_file(path), open(path, "ab") as file:
+        with durable.name_file_in_errors(path), open(path, "ab") as file:
             file.write(records[number == part].tobytes())
 
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import grouped_by_size
+from pipeline_assets.spine.stage import group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _FOLDER = f"{WORK}/items"
@@ -141,7 +141,7 @@ def _gather_items(
     """Add the items of a set and return its counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
-    for items in grouped_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
+    for items in group_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
         batch = normalize([item.text.encode() for item in items])
         spans = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
         bounds = batch.first_words.tolist()

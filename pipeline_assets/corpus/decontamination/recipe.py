@@ -19,7 +19,7 @@ from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, selected_files
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicate_keys
+from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicates
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
@@ -153,7 +153,7 @@ class DecontaminationSection(DecontaminationRecipe):
     @pydantic.model_validator(mode="after")
     def _has_unique_names(self) -> Self:
         names = [source.name for source in self.evaluation]
-        reject_duplicate_keys(names, "two evaluation sets are called", "choose unique names")
+        reject_duplicates(names, "two evaluation sets are called", "choose unique names")
         return self
 
     def rows_content(self) -> dict[str, Any]:

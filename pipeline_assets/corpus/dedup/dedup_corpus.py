@@ -37,7 +37,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
+from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, run_task
@@ -123,7 +123,7 @@ def prepare_run(
 ) -> DedupRun:
     """Prepare the deduplication of shards: limit its workers and load their kernels."""
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    run_stage = run_stages(run_task, settings, functools.partial(_load_kernels, recipe))
+    run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
     return DedupRun(staging, shards, recipe, settings, run_stage, seen)
 
 

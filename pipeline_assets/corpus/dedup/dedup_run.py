@@ -17,7 +17,7 @@ from pipeline_assets.corpus.dedup.signature_store import SeenStore
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.formats.arrow_columns import numbers
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.spine.engine import RunSettings, RunStage
+from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir
 
@@ -56,7 +56,7 @@ class DedupRun:
     shards: Sequence[CorpusShard]
     recipe: DedupRecipe
     settings: RunSettings
-    run_stage: RunStage[Task]
+    run_stage: StageRunner[Task]
     seen: Sequence[SeenStore] = ()
 
     @property

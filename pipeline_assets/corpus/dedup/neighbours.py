@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, 
 from pipeline_assets.corpus.formats.arrow_columns import numbers
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
-from pipeline_assets.spine.stage import Task, Window, grouped_by_size
+from pipeline_assets.spine.stage import Task, Window, group_by_size
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
@@ -93,7 +93,7 @@ def propose_neighbours(
     files: list[OutputFile] = []
     proposed = 0
     no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
-    for group in grouped_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], MAX_PAIRS):
+    for group in group_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], MAX_PAIRS):
         pairs = np.concatenate(group, axis=1)
         proposed += pairs.shape[1]
         files.append(write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))

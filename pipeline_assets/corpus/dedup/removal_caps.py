@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import Decimal, Option, PerSource, RecipeError
+from pipeline_assets.spine.section import Decimal, Option, RecipeError, SourceCaps
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"
 
@@ -26,7 +26,7 @@ class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
 _BySource = dict[str, _Removals]
 
 
-class RemovalCaps(PerSource):
+class RemovalCaps(SourceCaps):
     """Caps on the fraction of a source's documents that are dropped.
 
     They change no byte.

@@ -38,9 +38,9 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow_columns import numbers, to_table
-from pipeline_assets.spine.engine import RunSettings, RunStage
+from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import Task, Window, grouped_by_size
+from pipeline_assets.spine.stage import Task, Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
@@ -79,7 +79,7 @@ def select_shard(
             rows = np.fromiter((row for row, _ in texts), np.int64, len(texts))
             yield selected.hashes, np.repeat(rows, selected.windows)
 
-    for group in grouped_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
+    for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
         name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.parquet"
         files.append(_write_run(folder, name, hashes, rows, first_number))
@@ -124,7 +124,7 @@ class ShardRepeats:
 
 
 def find_repeating_documents(
-    run: RunStage[Task],
+    run: StageRunner[Task],
     staging: StagingView,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
@@ -166,7 +166,7 @@ def load_kernels() -> None:
 
 
 def _drop_repeats(
-    run: RunStage[Task], staging: StagingView, windows: Runs, recipe: WindowRecipe, settings: RunSettings
+    run: StageRunner[Task], staging: StagingView, windows: Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> Runs:
     if not windows:
         return ()

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
+from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, run_task
@@ -160,7 +160,7 @@ def filter_corpus(
     shards = document_shards.document_shards(corpus)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
-    run = run_stages(run_task, settings, functools.partial(load_filters, recipe))
+    run = stage_runner(run_task, settings, functools.partial(load_filters, recipe))
     tasks = [Task.for_kernel(filter_shard, shard, **rules) for shard in shards]
     if recipe.windows is not None:
         # Deduplication code loads slowly, so only recipes with `windows` import it.

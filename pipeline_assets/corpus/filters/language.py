@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.section import RecipeSection, Share
 
 DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
@@ -99,7 +99,7 @@ def load_detector(name: DetectorName) -> Detector:
     try:
         return Detector(metadata.version(name), package.load())
     except ImportError as error:
-        raise not_installed(error, package.extra) from None
+        raise not_installed_error(error, package.extra) from None
 
 
 def _load_py3langid() -> Identify:

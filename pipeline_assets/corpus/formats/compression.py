@@ -12,7 +12,7 @@ import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pipeline_assets.spine.durable import naming_file
+from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import Readable
 
@@ -118,7 +118,7 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
             frame's checksum comes last: discard all results.
     """
     if codec is None:
-        with naming_file(where):
+        with name_file_in_errors(where):
             yield from iter(lambda: file.read(block_bytes), b"")
         return
     pending: list[bytes] = []

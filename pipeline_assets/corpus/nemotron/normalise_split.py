@@ -159,7 +159,7 @@ def _publish(staging: StagingDir, receipts: Sequence[Receipt], split: str, setti
     warm_up = functools.partial(importlib.import_module, __name__)
     rewritten = run_stage("number_ids", run_task, tasks, staging, settings, warm_up) if tasks else ()
     outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
-    return [outputs.get(final) or file.linked(final, staging) for file, final in zip(files, finals, strict=True)]
+    return [outputs.get(final) or file.link_as(final, staging) for file, final in zip(files, finals, strict=True)]
 
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:

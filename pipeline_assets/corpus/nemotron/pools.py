@@ -28,10 +28,10 @@ from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stages
+from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import Ledger, dropped_key
-from pipeline_assets.spine.stage import Task, Window, grouped_by_size, run_task
+from pipeline_assets.spine.stage import Task, Window, group_by_size, run_task
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def build_pools(
     pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
-    run = run_stages(run_task, settings, functools.partial(importlib.import_module, __name__))
+    run = stage_runner(run_task, settings, functools.partial(importlib.import_module, __name__))
     buckets = {split: _buckets(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
@@ -165,7 +165,7 @@ def spill_rows(
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _chosen_rows(split, file, pools, recipe, counts, gaps)
-    for tables in grouped_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
+    for tables in group_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
         table = table.take(to_array(np.argsort(numbers, kind="stable")))

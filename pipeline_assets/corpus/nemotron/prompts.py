@@ -131,7 +131,7 @@ def gather_prompts(
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
-    texts = [receipt.files[0].linked(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in evaluated]
+    texts = [receipt.files[0].link_as(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in evaluated]
     dropped = gather_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]

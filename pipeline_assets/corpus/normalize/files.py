@@ -42,12 +42,12 @@ from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.artifact import Artifact, Verdict
-from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.stage import Window, Work, grouped_by_size
+from pipeline_assets.spine.stage import Window, Work, group_by_size
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
@@ -108,13 +108,13 @@ def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
 
     A shard ends with the piece that brings it to `shard_bytes`. Compressed files count fourfold.
     """
-    groups = grouped_by_size(pieces, _unpacked_bytes, shard_bytes)
+    groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
 def _unpacked_bytes(piece: Piece) -> int:
     is_packed = isinstance(piece, source_folder.ByteRange) and piece.stop is None
-    return piece.bytes * (TIMES_PACKED if is_packed else 1)
+    return piece.bytes * (COMPRESSION_RATIO if is_packed else 1)
 
 
 def _convert_pieces(
@@ -122,7 +122,7 @@ def _convert_pieces(
 ) -> dict[str, Receipt]:
     """Convert the pieces of a source and return its receipts by shard, in order."""
     shards = piece_shards(pieces, shard_bytes)
-    sizes = [sum(map(_unpacked_bytes, shard.pieces)) // TIMES_PACKED for shard in shards]
+    sizes = [sum(map(_unpacked_bytes, shard.pieces)) // COMPRESSION_RATIO for shard in shards]
     return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
 
 
@@ -297,7 +297,7 @@ def convert_site(
 
     The first sorts its rows by question into runs, the second reads one bucket of questions at a time.
     """
-    size = file.bytes if is_archive(file.path) else file.bytes // TIMES_PACKED
+    size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def file_settings(shards: Sequence[object]) -> RunSettings:
         return limit_workers(staging, settings, [size // len(shards)] * len(shards) if shards else [])

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import Name, Option, RecipeError, RecipeSection, RejectShare
+from pipeline_assets.spine.section import MaxRejectShare, Name, Option, RecipeError, RecipeSection
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})  # keys that do not change the rows
@@ -102,7 +102,7 @@ class FilesSection(SourceSection):
     """
 
     path: str
-    max_reject_fraction: RejectShare = "0.001"
+    max_reject_fraction: MaxRejectShare = "0.001"
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, lost_text
-from pipeline_assets.spine.engine import RunSettings, RunStage, limit_workers, run_stages
+from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers, stage_runner
 from pipeline_assets.spine.stage import Task, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
@@ -58,7 +58,7 @@ class EncodedCorpus:
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]
-    run: RunStage[Task]
+    run: StageRunner[Task]
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -92,7 +92,7 @@ def encode_corpus(
     options = {"tokenizer": tokenizer, "zstd_level": settings.zstd_level}
     tasks = [Task.for_kernel(encode_shard, shard, **options) for shard in to_encode]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    run = run_stages(run_task, settings, warm_up)
+    run = stage_runner(run_task, settings, warm_up)
     receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, staging))
     encoded = tuple(
         EncodedShard(

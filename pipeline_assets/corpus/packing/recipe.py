@@ -13,7 +13,7 @@ from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUn
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.weights import check_weights
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Option, PerSource, RecipeSection
+from pipeline_assets.spine.section import Option, RecipeSection, SourceCaps
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
@@ -34,7 +34,7 @@ SeqLen = Annotated[int, pydantic.AfterValidator(_check_seq_len)]
 """Tokens in a row."""
 
 
-class EpochCaps(PerSource):
+class EpochCaps(SourceCaps):
     """Caps on how often a source's text is drawn; 1.5 is one and a half times."""
 
     @pydantic.model_validator(mode="after")

@@ -82,9 +82,9 @@ def encode(
         read_sample(Path(manifest_path)), EncodeRecipe.from_mapping(recipe, "encode"), spm_model
     )
     verdict = LossLimit(max_unknown_fraction).evaluate_losses(losses)
-    if not verdict.holds and not verdict.is_minor:
+    if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
-    if not verdict.holds:
+    if not verdict.passed:
         logger.warning("%s: %s", out_dir, verdict.because)
     durable.remove(out_dir / ENCODE_META)  # written last, so a cache with metadata is complete
     for name, data in files.items():

@@ -27,7 +27,7 @@ from pipeline_assets.spine.files import seeded_rank
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.section import Option, RecipeSection, RejectShare
+from pipeline_assets.spine.section import MaxRejectShare, Option, RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
@@ -98,7 +98,7 @@ class SampleRecipe(RecipeSection):
     filters: PairFilters | None = PairFilters()
     duplicates: Literal["within", "keep"] = "within"
     splits: SplitShares = SplitShares()
-    max_reject_fraction: RejectShare = "0.001"
+    max_reject_fraction: MaxRejectShare = "0.001"
 
     @pydantic.field_validator("algorithm", "duplicates", mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import blocks, file_sha256
+from pipeline_assets.spine.files import file_sha256, read_blocks
 
 logger = logging.getLogger("corpusmill")
 
@@ -82,7 +82,7 @@ def partial_path(folder: Path, start: int, stop: int) -> Path:
 
 
 def partial_name(start: int, stop: int) -> str:
-    return f"{start}-{stop}.{durable.boot()}{PARTIAL}"
+    return f"{start}-{stop}.{durable.boot_id()}{PARTIAL}"
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:
@@ -91,6 +91,6 @@ def file_digest(parts: Sequence[Path], file: HubFile) -> str:
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:
         with open(part, "rb", buffering=0) as data:
-            for block in blocks(data):
+            for block in read_blocks(data):
                 digest.update(block)
     return f"{kind}:{digest.hexdigest()}"

@@ -188,7 +188,7 @@ class HubFiles:
         """Make one attempt: locate the file, compare it with the listing, append bytes."""
         import httpx2
 
-        durable.step("create", partial)
+        durable.call_failpoint("create", partial)
         partial.touch()
         first = start + partial.stat().st_size
         if first >= stop:
@@ -212,16 +212,16 @@ class HubFiles:
             requested, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (requested, requested.replace(f"/{file.size}", "/*")):
                 raise _changed_error(f"the hub sent `{served}` for `{requested}`", where)
-            with durable.naming_file(partial), open(partial, "ab") as output:
+            with durable.name_file_in_errors(partial), open(partial, "ab") as output:
                 try:
                     for block in client.body(response):
-                        durable.step("append", partial)
+                        durable.call_failpoint("append", partial)
                         output.write(block)
                 except RetryableError:  # the response is longer than requested, so its first bytes are not used either
                     partial.unlink()
                     raise
                 output.flush()
-                durable.step("fsync", partial)
+                durable.call_failpoint("fsync", partial)
                 os.fsync(output.fileno())
         if partial.stat().st_size < stop - start:
             raise httpx2.ReadError("the body ended early")

@@ -93,7 +93,7 @@ def matches_name(name: str, pattern: str) -> bool:
 def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
     """Plan pieces of about `shard_bytes`, in file order.
 
-    Equal sizes and footers give equal pieces. Each small file is one piece; `grouped_by_size` combines pieces into
+    Equal sizes and footers give equal pieces. Each small file is one piece; `group_by_size` combines pieces into
     shards.
 
     Raises:

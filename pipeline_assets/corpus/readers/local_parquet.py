@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError, one_line
-from pipeline_assets.spine.stage import grouped_by_size
+from pipeline_assets.spine.stage import group_by_size
 
 _BATCH_ROWS = 1024
 _FIX = "fetch or write the file again, or exclude it"
@@ -53,7 +53,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     runs: list[RowGroupRun] = []
     first = first_row = 0
-    for run in grouped_by_size(groups, lambda group: group.total_byte_size, run_bytes):
+    for run in group_by_size(groups, lambda group: group.total_byte_size, run_bytes):
         rows = sum(group.num_rows for group in run)
         size = sum(group.total_byte_size for group in run)
         runs.append(RowGroupRun(file, first, first + len(run), first_row, rows, size))

@@ -67,7 +67,7 @@ class Launcher(Protocol):
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Yield the receipts in job order, each committed under `stage`.
 
-        Implements `RunStage`.
+        Implements `StageRunner`.
         """
 
     def provenance(self) -> Mapping[str, Any]:

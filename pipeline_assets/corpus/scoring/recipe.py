@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection
 
@@ -74,5 +74,5 @@ def detect_device() -> Device:
     try:
         import torch
     except ImportError as error:
-        raise not_installed(error, "scoring") from None
+        raise not_installed_error(error, "scoring") from None
     return "cuda" if torch.cuda.is_available() else "cpu"

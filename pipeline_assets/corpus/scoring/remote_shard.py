@@ -22,7 +22,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import canonical_sha256
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 Request = dict[str, Any]
@@ -124,7 +124,7 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
         job = ScoreJob(request["name"], request["pool_file"], pool, tuple(request["rows"]), request["batch_rows"])
         name, weights = _link_model(request["model"], files)
         try:
-            return score_shard(job, WHOLE, folder, Scorer(request["model"], recipe, weights))
+            return score_shard(job, WHOLE_SHARD, folder, Scorer(request["model"], recipe, weights))
         except InputError as error:
             error.replace_text(str(weights), name)
             raise

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
@@ -101,7 +101,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
         from pipeline_assets.corpus.scoring.load_model import load_model
     except ImportError as error:
-        raise not_installed(error, "scoring") from None
+        raise not_installed_error(error, "scoring") from None
     recipe, locks = scorer.recipe, scorer.gpu_locks
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(0 if recipe.spreads or locks is None else claim_gpu(locks))

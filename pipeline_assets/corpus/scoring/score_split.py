@@ -26,7 +26,7 @@ from pipeline_assets.corpus.scoring.score_shard import (
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, RunStage, run_stages
+from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
@@ -38,7 +38,7 @@ _MAX_NOT_FINITE = 0.01  # share of rows
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
-def run_locally(scorer: Scorer, settings: RunSettings) -> RunStage[ScoreJob]:
+def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a stage that runs score shards in worker processes of this machine.
 
     Raises:
@@ -46,7 +46,7 @@ def run_locally(scorer: Scorer, settings: RunSettings) -> RunStage[ScoreJob]:
         InputError: From the first job on, the model cannot be loaded.
     """
     workers = replace(settings, workers=_parallel_shards(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
-    return run_stages(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
+    return stage_runner(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
 
 
 def score_split(
@@ -56,7 +56,7 @@ def score_split(
     model: str,
     weights: object,
     recipe: ScoringRecipe,
-    run_stage: RunStage[ScoreJob],
+    run_stage: StageRunner[ScoreJob],
 ) -> BuildResult:
     """Score the selected rows of a split.
 

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 TOKENS = "tokens"
@@ -146,7 +146,7 @@ def _encode_batches(
     shard: _Shard, encoder: Encoder, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield id and loss rule of each row, its token ids, and its loss mask."""
-    for batch in grouped_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
+    for batch in group_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
         try:

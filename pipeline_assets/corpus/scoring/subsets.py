@@ -36,7 +36,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 SUBSETS = "subset_"
@@ -205,7 +205,7 @@ def _write(
         for number, file in enumerate(receipt.files):
             suffix = f"{number:05d}-of-{len(receipt.files):05d}"
             path = f"{SUBSETS}{shard.rule}/{shard.split.name}-{suffix}.parquet"
-            files[shard.rule].append(file.linked(path, staging))
+            files[shard.rule].append(file.link_as(path, staging))
     return files
 
 
@@ -218,7 +218,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
         folder: Folder of the build.
     """
     files: list[OutputFile] = []
-    for tables in grouped_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
+    for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"
         with ParquetOutput(folder.path(name), SUBSET_SCHEMA, len(table), **PUBLISHED) as output:
             output.write(table)

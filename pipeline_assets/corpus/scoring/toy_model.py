@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 
 _WIDTH = 16
 
@@ -20,7 +20,7 @@ def write_toy_model(folder: Path, seed: int = 0) -> Path:
         import torch
         import transformers
     except ImportError as error:
-        raise not_installed(error, "scoring") from None
+        raise not_installed_error(error, "scoring") from None
     if not (folder / "model.safetensors").is_file():
         config = transformers.LlamaConfig(
             vocab_size=VOCABULARY_SIZE,

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, reject_duplicate_keys
+from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, reject_duplicates
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)
@@ -73,9 +73,7 @@ class SegmentsRecipe(RecipeSection):
     @pydantic.field_validator("segments")
     @classmethod
     def _check_names(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
-        reject_duplicate_keys(
-            [segment.name for segment in segments], "there are two segments", "give each its own name"
-        )
+        reject_duplicates([segment.name for segment in segments], "there are two segments", "give each its own name")
         return segments
 
     def corpora(self) -> list[str]:

@@ -40,7 +40,7 @@ from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snap
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
@@ -61,7 +61,7 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
-    settings = limit_workers(staging, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
     for receipt in run_stage("convert", work, shards, staging, settings):
         receipts.append(receipt)
         rejected += Ledger.from_counts(receipt.counts).total_rejected
@@ -101,7 +101,7 @@ def convert_hub_rows(
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = plan_shards(pieces, recipe.shard_text_bytes)
-    settings = limit_workers(staging, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
+    settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
     named = convert_shards(staging, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.stage import grouped_by_size
+from pipeline_assets.spine.stage import group_by_size
 
 logger = logging.getLogger("corpusmill")
 
@@ -140,7 +140,7 @@ def _fetch_request(
 
 def plan_shards(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:
     """Group consecutive pieces into shards; a shard ends when it reaches the size."""
-    groups = grouped_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
+    groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 

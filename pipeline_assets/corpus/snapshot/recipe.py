@@ -11,10 +11,10 @@ from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
 from pipeline_assets.spine.section import (
     COMMIT_PATTERN,
     SHARD_TEXT_BYTES,
+    MaxRejectShare,
     Name,
     Option,
     RecipeSection,
-    RejectShare,
     text_rule,
 )
 
@@ -83,7 +83,7 @@ class HubRows(RecipeSection):
     language: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"
-    max_reject_fraction: RejectShare = "0.001"
+    max_reject_fraction: MaxRejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
         """Return the rules for rows with these columns, including the language rule."""

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 
 if TYPE_CHECKING:
     import tokenizers
@@ -102,7 +102,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     try:
         import tokenizers
     except ImportError as error:
-        raise not_installed(error, "tokenizers") from None
+        raise not_installed_error(error, "tokenizers") from None
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 
 if TYPE_CHECKING:
     import sentencepiece
@@ -77,7 +77,7 @@ def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePiece
     try:
         import sentencepiece
     except ImportError as error:
-        raise not_installed(error, "tokenizers") from None
+        raise not_installed_error(error, "tokenizers") from None
     library = sentencepiece.SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.section import Option, RecipeSection, Share
 
 LINE_BYTES = 4192  # longer lines are skipped by the trainer
@@ -81,7 +81,7 @@ def check_trainer() -> None:
     try:
         import sentencepiece  # noqa: F401
     except ImportError as error:
-        raise not_installed(error, "tokenizers") from None
+        raise not_installed_error(error, "tokenizers") from None
 
 
 def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 PATH = "shards/00000.jsonl.zst"
@@ -33,7 +33,7 @@ def line(number: int, text: str) -> bytes:
 def run(tmp_path: Path) -> Run:
     """Lines through the stage that cuts `LEAK`: its receipt, and the lines of each of its files."""
 
-    def stage(lines: list[bytes], window: Window = WHOLE) -> tuple[Receipt, list[list[bytes]]]:
+    def stage(lines: list[bytes], window: Window = WHOLE_SHARD) -> tuple[Receipt, list[list[bytes]]]:
         path = tmp_path / "in.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             writer.write_lines(b"".join(one + b"\n" for one in lines), len(lines))

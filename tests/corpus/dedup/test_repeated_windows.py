@@ -25,7 +25,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.spine.engine import RunSettings, run_stages
+from pipeline_assets.spine.engine import RunSettings, stage_runner
 from pipeline_assets.spine.stage import run_task
 from pipeline_assets.spine.staging import StagingView
 
@@ -62,7 +62,7 @@ def repeats_of(
     """The documents that go, by their numbers in the corpus, with their shares."""
     with tempfile.TemporaryDirectory() as temporary:
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
-        run = run_stages(run_task, engine, load_kernels)
+        run = stage_runner(run_task, engine, load_kernels)
         found = find_repeating_documents(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
         return {one.dropped.low + row: share for one in found for row, share in one.shares_by_row().items()}
 
@@ -123,7 +123,7 @@ def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
 def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
 
-    run = run_stages(run_task, INLINE, load_kernels)
+    run = stage_runner(run_task, INLINE, load_kernels)
     found: list[ShardRepeats] = find_repeating_documents(
         run, StagingView(tmp_path), shards, windows_of(), frozenset(), INLINE
     )

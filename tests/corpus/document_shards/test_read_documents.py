@@ -10,7 +10,7 @@ from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 
 DECODER = msgspec.json.Decoder(DocumentText)
 LINES = [b'{"doc_id":"page-%d","text":"a\xe2\x80\xa8b","license_tag":"cc0"}' % number for number in range(9)]
@@ -23,7 +23,7 @@ def shard_of(folder: Path, lines: list[bytes]) -> DocumentShard:
     return DocumentShard("00000", "shards/00000.jsonl.zst", path, len(lines))
 
 
-def read(shard: DocumentShard, window: Window = WHOLE, block_bytes: int = 1) -> list[tuple[int, str | None]]:
+def read(shard: DocumentShard, window: Window = WHOLE_SHARD, block_bytes: int = 1) -> list[tuple[int, str | None]]:
     """Row and id of each document, None for one that is not read."""
     found: list[tuple[int, str | None]] = []
     for documents, fatal in read_documents(shard, window, DECODER, block_bytes):
@@ -35,8 +35,8 @@ def read(shard: DocumentShard, window: Window = WHOLE, block_bytes: int = 1) -> 
 def test_every_row_is_read_once_with_its_line_however_long_blocks_are(tmp_path: Path, block_bytes: int) -> None:
     shard = shard_of(tmp_path, LINES)
 
-    assert read(shard, WHOLE, block_bytes) == [(row, f"page-{row}") for row in range(9)]
-    assert [one for block in read_lines(shard, WHOLE, block_bytes) for one in block.lines] == [*enumerate(LINES)]
+    assert read(shard, WHOLE_SHARD, block_bytes) == [(row, f"page-{row}") for row in range(9)]
+    assert [one for block in read_lines(shard, WHOLE_SHARD, block_bytes) for one in block.lines] == [*enumerate(LINES)]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.filters.filter_corpus import filter_shard
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 PATH = "shards/00000.jsonl.zst"
@@ -59,7 +59,7 @@ class Filtered(NamedTuple):
 def filtered(tmp_path: Path) -> Callable[..., Filtered]:
     """Filters documents, or lines as they are given."""
 
-    def run(*documents: Document | bytes, recipe: FilterRecipe = SHORT, window: Window = WHOLE) -> Filtered:
+    def run(*documents: Document | bytes, recipe: FilterRecipe = SHORT, window: Window = WHOLE_SHARD) -> Filtered:
         receipt = filter_shard(write_shard(tmp_path, *documents), window, StagingView(tmp_path), recipe, zstd_level=3)
         kept, dropped, rejects = (
             b"".join(read_line_blocks(tmp_path / file.path)).splitlines() for file in receipt.files

@@ -92,7 +92,7 @@ def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_repl
     folder = seal_set(tmp_path, "a")
     answers = set()
 
-    def open_before(step: durable.Step, path: Path) -> None:
+    def open_before(step: durable.Operation, path: Path) -> None:
         if step in ("rename", "unlink"):
             answers.add(opened(folder))
 

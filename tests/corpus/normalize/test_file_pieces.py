@@ -128,7 +128,7 @@ def sealed(**counts: object) -> Artifact:
 def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: dict[str, int], holds: bool) -> None:
     verdict = pages_add_up(sealed(pages=pages, documents=documents, ledger={"rejected": rejected}))
 
-    assert verdict.holds is holds
+    assert verdict.passed is holds
     assert verdict.because == f"{pages} pages in = {documents} articles + {sum(rejected.values())} rejected"
     assert verdict.numbers == {"pages": pages, "articles": documents}
 
@@ -136,4 +136,4 @@ def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: di
 def test_other_sources_have_no_pages() -> None:
     verdict = pages_add_up(sealed(documents=3, ledger={"rejected": {}}))
 
-    assert (verdict.holds, verdict.applies, verdict.because) == (True, False, "not a Wikipedia extraction")
+    assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "not a Wikipedia extraction")

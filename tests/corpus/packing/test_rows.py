@@ -12,7 +12,7 @@ from pipeline_assets.spine.staging import WORK
 
 
 def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_a_run(kind: durable.Step, path: Path) -> None:  # before the file of the rows is there
+    def cut_a_run(kind: durable.Operation, path: Path) -> None:  # before the file of the rows is there
         if kind == "create" and path.name.startswith(".input_ids.mmap."):
             [run] = (path.parent / WORK / "encoded").glob("*/00000.tokens")
             os.truncate(run, run.stat().st_size - 4)

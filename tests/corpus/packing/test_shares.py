@@ -26,7 +26,7 @@ def test_sources_whose_documents_are_long_for_their_shares_are_named_with_what_k
 
     verdict = judged(tmp_path, documents, {"a": "0.5", "b": "0.5"})
 
-    assert not verdict.holds
+    assert not verdict.passed
     assert verdict.because == (
         "a: requested 50.00%, reached 40.00% "
         "(its share is 500 tokens, and its next document is longer than the rest; its documents have 400 on average); "

@@ -11,7 +11,7 @@ from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.text_export import write_txt
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.durable import Step
+from pipeline_assets.spine.durable import Operation
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
@@ -29,7 +29,7 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
     target = tmp_path / "exports" / "copy"
     store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
 
-    def replace_once(kind: Step, path: Path) -> None:
+    def replace_once(kind: Operation, path: Path) -> None:
         if kind == "create":
             monkeypatch.setattr(durable, "failpoint", None)
             durable.exchange(other, folder)

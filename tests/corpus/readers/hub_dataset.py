@@ -40,4 +40,4 @@ class Published:
         """Where a cut download waits."""
         folder = self.files.bytes_folder(DATASET, self.listed[path].digest)
         folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{start}-{stop}.{durable.boot()}.part"
+        return folder / f"{start}-{stop}.{durable.boot_id()}.part"

@@ -107,7 +107,7 @@ def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_us
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published.part(BIG, 100, 200).write_bytes(b"\0" * 50)  # never synced: it may hold anything
-    monkeypatch.setattr(durable, "boot", lambda: "the next")
+    monkeypatch.setattr(durable, "boot_id", lambda: "the next")
 
     span = published.fetch(BIG, 100, 200)
 

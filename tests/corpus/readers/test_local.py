@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.stage import grouped_by_size
+from pipeline_assets.spine.stage import group_by_size
 
 Source = Callable[..., SourceFile]
 META = pa.struct([("url", pa.string()), ("n", pa.int64())])
@@ -207,7 +207,7 @@ def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Pat
     files = list_files(tmp_path, ["*.jsonl"])
 
     pieces = plan_local(files, recipe(), 10_000)
-    shards = list(grouped_by_size(pieces, lambda piece: piece.bytes, 10_000))
+    shards = list(group_by_size(pieces, lambda piece: piece.bytes, 10_000))
 
     assert [len({piece.file.name for piece in shard}) for shard in shards] == [1] * 10 + [3]
     assert [sum(1 for piece in shard for _ in read_piece(piece, recipe())) for shard in shards] == [100] * 10 + [9]

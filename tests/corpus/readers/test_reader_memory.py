@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikip
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.spine.staging import StagingView
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])
@@ -48,7 +48,7 @@ if path.name.startswith("wiki"):
 elif path.name in ("Posts.xml", "garden.7z"):
     from made_dump import site
     folder = StagingView(path.parent)
-    receipts = [spill_rows(shard, WHOLE, folder, 4 << 20) for shard in plan_spill(path, 16 << 20)]
+    receipts = [spill_rows(shard, WHOLE_SHARD, folder, 4 << 20) for shard in plan_spill(path, 16 << 20)]
     buckets = plan_buckets(folder, receipts, 4 << 20)
     rows = (row for bucket in buckets for row in read_threads(bucket, path.name, site()))
 elif path.name.startswith("hub"):

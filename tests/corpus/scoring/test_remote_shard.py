@@ -33,7 +33,7 @@ from pipeline_assets.corpus.scoring.score_shard import score_shard
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError, UsageError
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 ROWS = 12
@@ -96,7 +96,7 @@ def expected(fetched: Far, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What the same shard comes to on this machine."""
     folder = StagingView(tmp_path_factory.mktemp("here"))
     job = ScoreJob("00000-000000000", POOL, fetched.here / "datasets/me/pools" / POOL, tuple(range(0, ROWS, 2)))
-    receipt = score_shard(job, WHOLE, folder, scorer_of(fetched.here / "models/me/tiny", batch_tokens=150))
+    receipt = score_shard(job, WHOLE_SHARD, folder, scorer_of(fetched.here / "models/me/tiny", batch_tokens=150))
     return folder.path(receipt.files[0].path).read_bytes()
 
 

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, claim_gpu, load_pinned_model, score_shard
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 LONG = "sure " * 60
@@ -34,7 +34,7 @@ def scored(folder: Path, rows: list[Row], scorer: Scorer, *numbers: int) -> tupl
     """The receipt of a shard of some rows, all by default, and what it wrote."""
     pool = write_pool(folder, rows, "pool.parquet", row_group_size=4) / "pool.parquet"
     job = ScoreJob("0", "pool.parquet", pool, numbers or tuple(range(len(rows))))
-    receipt = score_shard(job, WHOLE, StagingView(folder), scorer)
+    receipt = score_shard(job, WHOLE_SHARD, StagingView(folder), scorer)
     return receipt, pq.ParquetFile(folder / receipt.files[0].path).read().to_pylist()
 
 
@@ -103,7 +103,9 @@ def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Pat
     data[chunk.dictionary_page_offset + 100 : chunk.dictionary_page_offset + 200] = bytes(100)
     pool.write_bytes(data)
 
-    line = refusal(lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE, StagingView(tmp_path), scorer_of(model)))
+    line = refusal(
+        lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE_SHARD, StagingView(tmp_path), scorer_of(model))
+    )
 
     assert line.startswith(f"{pool}: rows cannot be read (")
     assert line.endswith("the file is damaged; write it again")

@@ -263,7 +263,7 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
 
     verdict = asked.evaluate(open_artifact(folder), None, tmp_path)
     assert asked.is_blocking
-    assert not verdict.holds
+    assert not verdict.passed
     assert verdict.because == (
         "0 of 3 rows have a score; without one: 1 text_outside_messages, 2 unknown_loss_mode "
         "(known loss modes: assistant_all, assistant_last)"

@@ -10,7 +10,7 @@ from launcher_work import do_as_told
 
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.remote_shard import load_or_score
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt
 
 
@@ -18,7 +18,7 @@ def score(asked: str) -> str:
     wanted = json.loads(asked)
     told, scores = Path(wanted["pools"]["name"]), Path(os.environ["CORPUSMILL_MODAL_MOUNT"]) / "scores"
     job = ScoreJob(wanted["name"], wanted["pool_file"], told / wanted["name"], tuple(wanted["rows"]))
-    receipt = load_or_score(wanted, scores, lambda folder: do_as_told(job, WHOLE, folder))
+    receipt = load_or_score(wanted, scores, lambda folder: do_as_told(job, WHOLE_SHARD, folder))
     answer = (told / wanted["name"]).with_suffix(".answer")
     if answer.exists():
         fields = json.loads(answer.read_text())

@@ -27,7 +27,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 SHIPPED = TokenizerFile(TokenizerRecipe())
@@ -186,7 +186,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
     shard = TokenShard("00000", (1, 4), (Piece(folder / "run", 0, 4),))
 
-    line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE, StagingView(folder)), InputError)
+    line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
 
     assert line == (
         f"{tokenizer.file}: tokenizer returned id 77,000, but its vocabulary has 52; "

@@ -28,7 +28,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
@@ -161,7 +161,7 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
 @pytest.mark.parametrize(
     ("window", "read", "rejected"),
     [
-        (WHOLE, [0, 1, 2, 3, 4], {5: "no_text"}),
+        (WHOLE_SHARD, [0, 1, 2, 3, 4], {5: "no_text"}),
         (Window(1, 4), [1, 2, 3], {}),
         (Window(3, None), [3, 4], {5: "no_text"}),
         (Window(6, None), [], {}),

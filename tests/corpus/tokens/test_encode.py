@@ -17,7 +17,7 @@ from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, is
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -48,7 +48,7 @@ class Encoded(NamedTuple):
 def encoded(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[..., Encoded]:
     """Encodes (doc_id, text) pairs, or lines as they are given."""
 
-    def run(*documents: tuple[str, str] | bytes, window: Window = WHOLE, **split: Any) -> Encoded:
+    def run(*documents: tuple[str, str] | bytes, window: Window = WHOLE_SHARD, **split: Any) -> Encoded:
         lines = [
             document
             if isinstance(document, bytes)

@@ -146,7 +146,7 @@ def test_the_larger_share_of_a_source_is_compared_with_the_limits(
 ) -> None:
     verdict = LossLimit(limit).evaluate_losses({"whole": Losses(9, 0, 9, 0), "lossy": losses})
 
-    assert (verdict.holds, not verdict.holds and not verdict.is_minor) == (passes, blocks)
+    assert (verdict.passed, not verdict.passed and not verdict.is_minor) == (passes, blocks)
     assert not blocks or verdict.because.startswith("lossy: ")
 
 

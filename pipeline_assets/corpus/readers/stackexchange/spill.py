@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, Row
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.ledger import dropped_key
-from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 RANGE_BYTES = 1 << 30
@@ -90,7 +90,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
     with contextlib.closing(posts_bytes(shard.file, shard.start, shard.stop)) as blocks:
         rows = _encode_rows(read_rows(blocks, where, shard.start, shard.stop is None), counts)
         names = (f"{WORK}/spilled/{shard.name}-{number:05d}" for number in itertools.count())
-        runs = grouped_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)
+        runs = group_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)
         # `map` keeps no reference to a run: a loop variable would keep one in memory while the next one is filled.
         for run_files in map(functools.partial(_write_run, folder), names, runs):
             files += run_files
@@ -146,7 +146,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
         for block, block_rows, row_bytes, _ in _read_index(run):
             sizes[block] += row_bytes
             rows[block] += block_rows
-    groups = grouped_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
+    groups = group_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
     return [
         Bucket(f"threads-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
         for number, blocks in enumerate(groups)

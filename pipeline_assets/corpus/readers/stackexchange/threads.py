@@ -38,7 +38,7 @@ from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.section import Option, RecipeSection
-from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
 
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
@@ -66,7 +66,7 @@ Outcome = Document | Reject | str
 """Result for a post; a string is the code of the rule that dropped it."""
 
 
-def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE) -> Iterator[Outcome]:
+def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Yield the outcome of every row of a bucket in a window.
 
     Documents and dropped posts come by question id, then rejects by row. In a Document, the accepted answer comes

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
     spill_rows,
 )
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
-from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 Read = Callable[..., list[Outcome]]
@@ -33,7 +33,7 @@ def read(tmp_path: Path) -> Read:
         run_bytes: int = RUN_BYTES,
         bucket_bytes: int = 1 << 24,
         file: str = "garden.7z",
-        window: Window = WHOLE,
+        window: Window = WHOLE_SHARD,
     ) -> list[Outcome]:
         root = tmp_path / f"read{next(runs)}"
         root.mkdir()
@@ -42,7 +42,7 @@ def read(tmp_path: Path) -> Read:
             posts = root / "Posts.xml"
         folder = StagingView(root)
         shards = plan_spill(posts, range_bytes)
-        receipts = [spill_rows(shard, WHOLE, folder, run_bytes) for shard in shards]
+        receipts = [spill_rows(shard, WHOLE_SHARD, folder, run_bytes) for shard in shards]
         buckets = plan_buckets(folder, receipts, bucket_bytes)
         return [outcome for bucket in buckets for outcome in read_threads(bucket, file, recipe or site(), window)]
 

@@ -17,14 +17,14 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
     spill_rows,
 )
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 
 def spilled(folder: Path, *rows: bytes, run_bytes: int = 1 << 20) -> Receipt:
     (folder / "Posts.xml").write_bytes(dump(*rows))
     [shard] = plan_spill(folder / "Posts.xml")
-    return spill_rows(shard, WHOLE, StagingView(folder), run_bytes)
+    return spill_rows(shard, WHOLE_SHARD, StagingView(folder), run_bytes)
 
 
 def written(folder: Path, run_bytes: int = 1 << 20) -> Bucket:
@@ -52,7 +52,7 @@ def test_one_run_at_a_time_is_in_memory(tmp_path: Path) -> None:
     [shard] = plan_spill(tmp_path / "Posts.xml")
 
     tracemalloc.start()
-    files = spill_rows(shard, WHOLE, StagingView(tmp_path), 4_000_000).files
+    files = spill_rows(shard, WHOLE_SHARD, StagingView(tmp_path), 4_000_000).files
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
