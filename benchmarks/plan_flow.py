@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
@@ -35,8 +35,8 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
         count = min(SHARD_DOCUMENTS, documents - start)
         tokens = np.maximum(dice.lognormal(np.log(500), 1, count), 1).astype(np.int32)
         starts = np.cumsum(tokens, dtype=np.int64) - tokens
-        texts = [repeated("d", count), repeated("l", count)]
-        columns = [*texts, to_array(np.arange(count)), to_array(starts), to_array(tokens)]
+        texts = [repeat_text("d", count), repeat_text("l", count)]
+        columns = [*texts, to_arrow(np.arange(count)), to_arrow(starts), to_arrow(tokens)]
         path = folder / f"{number:05d}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
             writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))

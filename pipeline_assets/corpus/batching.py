@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.corpus.formats.row_batches import open_rows
+from pipeline_assets.corpus.formats.row_batches import open_row_reader
 from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
@@ -113,7 +113,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
     @functools.cached_property
     def _read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
-        return open_rows(self.source).read if isinstance(self.source, PackedSet) else self.source.read
+        return open_row_reader(self.source).read if isinstance(self.source, PackedSet) else self.source.read
 
     def __getstate__(self) -> dict[str, Any]:
         return {"source": self.source}

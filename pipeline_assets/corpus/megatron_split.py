@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document_shards import DocumentShard
-from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
-from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.formats.megatron import encode_index
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.tokens.encode import (
@@ -172,15 +172,15 @@ def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, en
         for shard, receipt in zip(shards, encoded, strict=False):
             receipts.append(receipt)
             table = _documents(building, shard, receipt)
-            fitting = documents_that_fit(numbers(table["tokens"]), budget - tokens.bytes_written // 4)
+            fitting = documents_that_fit(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
             fits, cut = table.slice(0, fitting), table.slice(fitting, 1)
-            lengths.append(numbers(fits["tokens"]))
+            lengths.append(to_numpy(fits["tokens"]))
             documents.write(fits)
             tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
             if len(cut) or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
-    index = index_bytes(all_lengths)
+    index = encode_index(all_lengths)
     index_sha256 = write_durably(building.path(INDEX), index)
     files = [
         OutputFile.plain(TOKENS, len(all_lengths), tokens),
@@ -193,9 +193,9 @@ def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, en
 def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
     """Return the rows of documents.parquet for a shard."""
     table = DocumentTable(building.path(receipt.files[1].path))
-    paths = repeated(shard.path, len(table.rows))
+    paths = repeat_text(shard.path, len(table.rows))
     return pa.Table.from_arrays(
-        [table.doc_ids, paths, to_array(table.rows), to_array(table.tokens)], schema=DOCUMENTS_SCHEMA
+        [table.doc_ids, paths, to_arrow(table.rows), to_arrow(table.tokens)], schema=DOCUMENTS_SCHEMA
     )
 
 

@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.source_listing import SourceListing
 from pipeline_assets.build.rows.store import Fate, Labels, Part, Source, UpstreamRow, reject_summary, source_in
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
+from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
@@ -151,10 +151,10 @@ class SubsetRows(_FolderRows):
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
         [scores, *_] = [artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
-        row = find_in_file(scores.path(SCORES_FILE), {"id": part.id})
+        row = find_row(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
             raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
-        place = row_of_file(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
+        place = read_row(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
         file, row = place["pool_file"], place["pool_row"]
         for name, pools in self._upstream(dataset):
             if name.startswith(_POOLS):

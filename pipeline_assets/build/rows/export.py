@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
@@ -80,7 +80,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
                     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())
                     writer.write_lines(lines, rows.num_rows)
         else:
-            write_table(path, name, in_row_groups(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
+            write_table(path, name, regroup_rows(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
         files.append(name)
         split.bytes += path.stat().st_size
     durable.write_durably(staging / "README.md", _card(store, split))

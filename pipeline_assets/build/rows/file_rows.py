@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore,
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
+from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -66,13 +66,13 @@ class RowSchema:
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
         """Find the first row of a file with these values by column; None if none does."""
         if self.struct is None:
-            return find_in_file(path, values)
+            return find_row(path, values)
         expected = tuple(values.values())
         return next((row for row, actual in enumerate(self.read(path, [*values])) if actual == expected), None)
 
     def record_at(self, path: Path, row: int) -> Any:
         """Return the record of one row, or raise InputError for a damaged file."""
-        return row_of_file(path, row) if self.struct is None else read_line(path, row, self.struct)
+        return read_row(path, row) if self.struct is None else read_line(path, row, self.struct)
 
     def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
         """Return columns of a record."""

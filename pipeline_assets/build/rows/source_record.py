@@ -5,7 +5,7 @@ import json
 from pathlib import PurePosixPath
 
 from pipeline_assets.build.rows.source_row import AnyRow, FileRow
-from pipeline_assets.corpus.formats.parquet_rows import row_of_file
+from pipeline_assets.corpus.formats.parquet_rows import read_row
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
@@ -45,7 +45,7 @@ def read_record(row: AnyRow, hub: HubFiles) -> bytes:
 
 def _record_in(file: SourceFile, row: int) -> bytes:
     if detect_format(file.name) == "parquet":
-        return json.dumps(row_of_file(file.path, row), ensure_ascii=False, default=str).encode()
+        return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
     record = next((line for place, line in read_lines(line_blocks(file, start), None) if place == row), None)
     if record is None:

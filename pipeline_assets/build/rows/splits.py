@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
+from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import selected_shards, split_rule
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
@@ -51,7 +51,7 @@ class SplitRows(RowStore):
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
-        columns = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
+        columns = read_row(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
         first = self._first_token(number)
         ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
         try:
@@ -66,7 +66,7 @@ class SplitRows(RowStore):
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
 
     def find(self, row_id: str) -> list[int]:
-        number = find_in_file(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
+        number = find_row(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
         return [] if number is None else [number]
 
     def row_of_token(self, position: int) -> int:
@@ -99,7 +99,7 @@ class SplitRows(RowStore):
         if reject is not None:
             return Fate(self.artifact, "rejected", reject_summary(reject))
         upstream = {"source_shard": part.shard, "row": part.shard_row}
-        number = find_in_file(self.artifact.path(DOCUMENTS), upstream)
+        number = find_row(self.artifact.path(DOCUMENTS), upstream)
         if number is None:
             budget = identity.decisions["token_budget"]
             return Fate(self.artifact, "over_budget", f"after the cut at {budget:,} tokens")

@@ -21,7 +21,7 @@ from pipeline_assets.build.rows.source_listing import input_for_source
 from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
-from pipeline_assets.corpus.formats.parquet_rows import rows_with
+from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, find_drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
@@ -209,7 +209,7 @@ class TokenShardRows(TokenRows):
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of documents.parquet with an id."""
-        return rows_with(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
+        return rows_with_text(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
         if not self._is_from_corpus(part):

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
-from pipeline_assets.corpus.formats.arrow_columns import numbers
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
@@ -57,7 +57,7 @@ def propose_pairs(
     least two documents; `capped_buckets`; `proposed` pairs, one for each band.
     """
     table = read_with_seen(bands, seen)
-    keys, orders = numbers(table["key"]), numbers(table["order"])
+    keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
     is_kept = is_not_copy(orders, copies)
     keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
     is_new = is_first_in_group(keys)

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.dedup.verify import find_edges
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats import parquet
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -144,16 +144,16 @@ def find_near_duplicates(
 
 def publish_edges(staging: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
     """Write all edges to one file, sorted by the later document, then by the other."""
-    tables = parquet.in_row_groups((_read_edges(run, seen) for run in runs), EDGE_SCHEMA)
+    tables = parquet.regroup_rows((_read_edges(run, seen) for run in runs), EDGE_SCHEMA)
     return parquet.write_table(staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
 def _read_edges(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
     edges = parquet.read_columns(run)
-    shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], store_names(numbers(edges["earlier"]), seen))
+    shared, own, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
+    ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen))
     unchanged = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
-    similarity, containment = to_array(shared / (own + other - shared)), to_array(shared / own)
+    similarity, containment = to_arrow(shared / (own + other - shared)), to_arrow(shared / own)
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
@@ -162,7 +162,7 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         rows = parquet.read_columns(store.documents_file, ["doc_id", "source"]).take(
-            to_array(np.array(store_numbers) - store.first_number)
+            to_arrow(np.array(store_numbers) - store.first_number)
         )
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
             yield number, GroupSample(row["doc_id"], row["source"], "", store.name)

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
-from pipeline_assets.corpus.formats.arrow_columns import numbers
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.stage import Task
@@ -86,5 +86,5 @@ class DedupRun:
         members = empty_bitmap(self.documents)
         for run in runs:
             for column in read_columns(run, list(columns)).columns:
-                add_to_bitmap(members, numbers(column))
+                add_to_bitmap(members, to_numpy(column))
         return members

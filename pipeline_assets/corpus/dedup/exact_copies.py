@@ -20,7 +20,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import (
     total_rows,
     write_run,
 )
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
@@ -67,7 +67,7 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
     `copies`.
     """
     table = read_with_seen(hashes, seen)
-    high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
+    high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))
     # Group equal hashes; the document with the lowest priority is first in each group.
     sorted_rows = np.lexsort((order, low, high))
     is_original = is_first_in_group(high[sorted_rows], low[sorted_rows])
@@ -81,7 +81,7 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
         {
             "number": copy_numbers[by_number],
             "first": order[first_rows],
-            "first_id": table["doc_id"].take(to_array(first_rows)),
+            "first_id": table["doc_id"].take(to_arrow(first_rows)),
         }
     )
     return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, bounded_ranges, total_rows, write_pairs
-from pipeline_assets.corpus.formats.arrow_columns import numbers
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
 from pipeline_assets.spine.stage import Task, Window, group_by_size
@@ -104,7 +104,7 @@ def _read_sketches(
     block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
 ) -> _Sketches:
     table = block.table().combine_chunks()
-    orders = numbers(table["order"])
+    orders = to_numpy(table["order"])
     bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
     sorted_rows = np.argsort(orders)
     sorted_rows = sorted_rows[is_not_copy(orders[sorted_rows], copies)]

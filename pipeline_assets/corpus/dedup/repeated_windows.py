@@ -37,7 +37,7 @@ from pipeline_assets.corpus.dedup.window_hashes import select_windows
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_table
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy, to_table
 from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, group_by_size
@@ -119,8 +119,8 @@ class ShardRepeats:
         if not self.dropped.runs:
             return {}
         table = self.dropped.table()
-        rows = numbers(table["number"]) - np.uint64(self.dropped.low)
-        return dict(zip(rows.tolist(), numbers(table["share"]).tolist(), strict=True))
+        rows = to_numpy(table["number"]) - np.uint64(self.dropped.low)
+        return dict(zip(rows.tolist(), to_numpy(table["share"]).tolist(), strict=True))
 
 
 def find_repeating_documents(
@@ -190,19 +190,19 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
     number in the range in the lower ones; `windows` of the document. Counts: `repeated_windows`.
     """
     table = key_range.table()
-    hashes = numbers(table["hash"])
+    hashes = to_numpy(table["hash"])
     order = np.argsort(hashes)
     is_new = is_first_in_group(hashes[order])
     # A hash occurs once if it and the next row are both new; the roll compares the last row with the first, new one.
     is_repeated = ~(is_new & np.roll(is_new, -1))
     order, is_new = order[is_repeated], is_new[is_repeated]
     windows = np.cumsum(is_new) - 1 + (range_number << 32)
-    documents = numbers(table["number"])[order]
+    documents = to_numpy(table["number"])[order]
     by_document = np.argsort(documents)
     columns = {
         "number": documents[by_document].astype(np.uint64),
         "window": windows[by_document].astype(np.uint64),
-        "windows": numbers(table["windows"])[order[by_document]],
+        "windows": to_numpy(table["windows"])[order[by_document]],
     }
     files = [write_run(folder, f"{_REPEATED}/{key_range.name}.parquet", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
@@ -225,8 +225,8 @@ def _decide_all(
     files: list[OutputFile] = []
     for key_range in bounded_ranges(repeated, max_rows):
         table = key_range.table()
-        order = np.argsort(numbers(table["number"]))
-        documents, windows, totals = (numbers(table[name])[order] for name in ("number", "window", "windows"))
+        order = np.argsort(to_numpy(table["number"]))
+        documents, windows, totals = (to_numpy(table[name])[order] for name in ("number", "window", "windows"))
         dropped, shares = np.empty(len(order), np.uint64), np.empty(len(order))
         count = _drop_repeating(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
 from pipeline_assets.corpus.dedup.sketches import IDS
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, write_run
-from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, to_array, to_table
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.durable import DurableFile
@@ -60,7 +60,7 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapp
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         paths.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.parquet", table).path)
-        first_copies.append(table.filter(mask(bitmap_contains(numbers(table["number"]), originals))))
+        first_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
     paths.append(write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(first_copies).sort_by("number")).path)
     *runs, first_copies_run = map(dedup.staging.path, paths)
     return NearDuplicates(tuple(runs), first_copies_run, edges, counts)
@@ -78,12 +78,12 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
     """
     for run in runs:
         edges = read_columns(run)
-        later, earlier = numbers(edges["later"]), numbers(edges["earlier"])
-        shared = numbers(edges["shared"])
-        union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
+        later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
+        shared = to_numpy(edges["shared"])
+        union = to_numpy(edges["shingles"]) + to_numpy(edges["other_shingles"]) - shared
         chosen = _choose_edges(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
-        selected = edges.take(to_array(chosen))
+        selected = edges.take(to_arrow(chosen))
         columns = {
             "number": document_numbers(later[chosen]),
             "first": selected["earlier"],
@@ -179,7 +179,7 @@ def decide_shard(
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for run in ids:
             table = read_columns(run)
-            own = document_numbers(numbers(table["order"]))
+            own = document_numbers(to_numpy(table["order"]))
             fates = _fates(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
             lines = []
             for number, doc_id in zip(own.tolist(), table["doc_id"].to_pylist(), strict=True):
@@ -208,11 +208,11 @@ def _fates(
         fates |= _near_fates(KeyRange(first, stop, near.runs), seen)
     if exact.runs:
         copies = KeyRange(first, stop, exact.runs).table()
-        firsts = document_numbers(numbers(copies["first"]))
+        firsts = document_numbers(to_numpy(copies["first"]))
         original_fates: dict[int, _Fate] = {}
         if near.first_copies is not None and len(firsts):
             original_fates = _near_fates(KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.first_copies,)), seen)
-        columns = (copies["number"], copies["first_id"], store_names(numbers(copies["first"]), seen))
+        columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
             own = _Fate(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
@@ -222,8 +222,8 @@ def _fates(
 
 def _near_fates(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
     table = key_range.table()
-    shared, own, other = (numbers(table[name]) for name in ("shared", "shingles", "other_shingles"))
-    firsts = numbers(table["first"])
+    shared, own, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
+    firsts = to_numpy(table["first"])
     measured = (document_numbers(firsts), shared / (own + other - shared), shared / own)
     columns = (table["number"], table["first_id"], store_names(firsts, seen))
     rows = zip(*(column.to_pylist() for column in columns), *(values.tolist() for values in measured), strict=True)

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import bounded_ranges
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
 from pipeline_assets.corpus.formats import parquet
-from pipeline_assets.corpus.formats.arrow_columns import numbers, repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, to_numpy
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -63,13 +63,13 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
 
 
 def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    return parquet.write_table(run.staging.path(name), name, parquet.in_row_groups(tables, schema), schema)
+    return parquet.write_table(run.staging.path(name), name, parquet.regroup_rows(tables, schema), schema)
 
 
 def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(parquet.read_columns, run.run_paths([sketch], IDS)):
-            yield pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
+            yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
@@ -87,8 +87,8 @@ def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFi
 
 
 def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    order = np.lexsort((numbers(table["order"]), numbers(table.column(0))))
-    return pa.table(table.take(to_array(order)).columns, schema=schema)
+    order = np.lexsort((to_numpy(table["order"]), to_numpy(table.column(0))))
+    return pa.table(table.take(to_arrow(order)).columns, schema=schema)
 
 
 def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:

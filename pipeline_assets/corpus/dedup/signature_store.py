@@ -19,7 +19,7 @@ from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs
-from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, strings
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_numpy
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
@@ -90,13 +90,13 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:
         return corpus_rows
-    keys = np.sort(numbers(corpus_rows.column(0)))
+    keys = np.sort(to_numpy(corpus_rows.column(0)))
     tables = [corpus_rows]
     for runs, first_number in seen:
         table = KeyRange(key_range.low, key_range.high, runs, first_number).table()
-        values = numbers(table.column(0))
+        values = to_numpy(table.column(0))
         is_shared = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
-        tables.append(pa.table(table.filter(mask(is_shared)).columns, schema=corpus_rows.schema))
+        tables.append(pa.table(table.filter(bool_column(is_shared)).columns, schema=corpus_rows.schema))
     return pa.concat_tables(tables)
 
 
@@ -110,8 +110,9 @@ def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")
     # An Arrow index array takes its validity bitmap and its values, so documents of the corpus become null.
-    buffers = [mask(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]
-    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(priorities), buffers))
+    buffers = [bool_column(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]
+    indices = pa.Array.from_buffers(pa.int64(), len(priorities), buffers)
+    return string_column([store.name for store in seen]).take(indices)
 
 
 def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowercase_tables
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
 from pipeline_assets.corpus.document_shards import read_documents
-from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array, to_table, truths
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Task, Window
@@ -71,7 +71,7 @@ def _sketch(
     qualities = _qualities(rows, documents, shard, recipe.quality_column)
     own_numbers = np.array(rows, np.uint64) + np.uint64(shard.first_number)
     priority = priorities(own_numbers, recipe.selection, text_bytes, qualities)
-    doc_ids = strings([document.doc_id for document in documents])
+    doc_ids = string_column([document.doc_id for document in documents])
     salt = np.uint64(0)
     if recipe.scope == "per-source":
         salt = np.uint64(int.from_bytes(hashlib.sha256(shard.source.encode()).digest()[:8]))
@@ -124,7 +124,7 @@ def _write(
             name = f"{ID_HASHES}/{shard.name}.{number:05d}"
             yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
         else:
-            table = table.take(to_array(np.argsort(numbers(table.column(0)))))
+            table = table.take(to_arrow(np.argsort(to_numpy(table.column(0)))))
         yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
 
 
@@ -159,8 +159,8 @@ def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
     table = read_columns(run)
-    is_match = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
-    return document_numbers(numbers(table["order"])[is_match])
+    is_match = to_bools(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    return document_numbers(to_numpy(table["order"])[is_match])
 
 
 def _describe_row(dedup: DedupRun, number: int) -> str:

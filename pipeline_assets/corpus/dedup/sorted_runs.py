@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.document_order import document_numbers
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array, to_table
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
@@ -76,15 +76,15 @@ class KeyRange:
         table = pa.concat_tables(map(self._range_rows, self.runs))
         if self.seen_from is None:
             return table
-        orders = document_numbers(numbers(table["order"])) + np.uint64(self.seen_from)
-        return table.set_column(table.schema.names.index("order"), "order", to_array(orders))
+        orders = document_numbers(to_numpy(table["order"])) + np.uint64(self.seen_from)
+        return table.set_column(table.schema.names.index("order"), "order", to_arrow(orders))
 
     def _range_rows(self, run: Path) -> pa.Table:
         with open_parquet(run) as file:
             row_groups = _row_group_keys(file.metadata)
             groups = [number for number, keys in row_groups if keys.max >= self.low and keys.min < self.high]
             table = file.read_row_groups(groups, use_threads=False)
-        keys = numbers(table.column(0))
+        keys = to_numpy(table.column(0))
         start, stop = (
             np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (self.low, self.high)
         )

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, d
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
-from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array, to_table
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
@@ -166,7 +166,7 @@ def verify_pairs(
     and `capped_documents`, which had more pairs than are compared.
     """
     table = pairs.table()
-    compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
+    compared = distinct_pairs(np.stack([to_numpy(table["later"]), to_numpy(table["earlier"])]))
     del table
     capped = 0
     if max_compared is not None:
@@ -220,14 +220,14 @@ def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fractio
         pairs[:, is_edge],
         left_sets[is_edge],
         right_sets[is_edge],
-        strings(ids),
+        string_column(ids),
     )
     return to_table(
         {
             "later": later,
             "earlier": earlier,
-            "doc_id": doc_ids.take(to_array(left_sets)),
-            "other_doc_id": doc_ids.take(to_array(right_sets)),
+            "doc_id": doc_ids.take(to_arrow(left_sets)),
+            "other_doc_id": doc_ids.take(to_arrow(right_sets)),
             "shared": shared[is_edge],
             "shingles": sizes[left_sets],
             "other_shingles": sizes[right_sets],

@@ -12,7 +12,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
-from pipeline_assets.corpus.formats.arrow_columns import strings, to_array, truths
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools
 from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
@@ -67,13 +67,13 @@ class ColumnRule:
 
         self._require_column(batch.schema.names)
         if isinstance(self.value, str):
-            constant = strings([self.value])
+            constant = string_column([self.value])
         else:
             is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
-            constant = to_array(np.array([self.value], np.int64 if is_int64 else np.float64))
+            constant = to_arrow(np.array([self.value], np.int64 if is_int64 else np.float64))
         column, (function, _) = batch.column(self.column), _COMPARE[self.operator]
         try:
-            return truths(pc.call_function(function, [column, constant[0]]))
+            return to_bools(pc.call_function(function, [column, constant[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise self._not_comparable(column.type) from None
 

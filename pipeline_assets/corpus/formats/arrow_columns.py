@@ -1,6 +1,7 @@
 """Conversion between Arrow columns and NumPy or Python values, through buffers.
 
-pyarrow's own conversions import pandas, which takes a quarter of a second per process.
+pyarrow's own conversions import pandas, which takes a quarter of a second per process. An Arrow column has a buffer of
+validity bits (None if no value is null), and then its values; texts have offsets of `rows + 1` int32, then their bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Convert a column of integers or floats without nulls; one chunk is not copied."""
+def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Convert a column of numbers without nulls; a single chunk is not copied."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
     views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]
     return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype), *views])
 
 
-def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Convert a boolean column, shape (rows,); null becomes False."""
+def to_bools(column: pa.BooleanArray) -> NDArray[np.bool_]:
+    """Convert a boolean column to a mask, shape (rows,); null becomes False."""
     import pyarrow.compute as pc
 
     is_true = pc.and_(column, column.is_valid()) if column.null_count else column
@@ -28,58 +29,58 @@ def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
     return np.frombuffer(bits.buffers()[1], np.uint8, len(bits), bits.offset).astype(bool)
 
 
-def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
-    """Convert a mask to a column for `filter`."""
-    bits = pa.py_buffer(np.packbits(rows, bitorder="little"))
+def bool_column(rows: NDArray[np.bool_]) -> pa.BooleanArray:
+    """Convert a mask to a boolean column, such as `Table.filter` takes."""
+    bits = pa.py_buffer(np.packbits(rows, bitorder="little"))  # Arrow's bit order: row 0 is the lowest bit of byte 0
     return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
 
 
-def strings(values: Sequence[str]) -> pa.StringArray:
+def string_column(values: Sequence[str]) -> pa.StringArray:
     """Convert texts of at most 2 GiB in total to a column."""
-    return utf8_strings([value.encode() for value in values])
+    return utf8_column([value.encode() for value in values])
 
 
-def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
+def utf8_column(encoded: Sequence[bytes]) -> pa.StringArray:
     """Convert UTF-8 texts of at most 2 GiB in total to a column."""
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
-def widened(array: pa.Array) -> pa.Array:
+def widen_offsets(array: pa.Array) -> pa.Array:
     """Widen the offsets of a text or binary column to 64 bits without a copy.
 
     `cast` would first create all functions of `pyarrow.compute`, which takes as long as importing pyarrow.
     """
     kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
     valid, narrow, characters = array.buffers()
-    stop = array.offset + len(array) + 1
+    stop = array.offset + len(array) + 1  # a slice shares its buffers, so the offsets before it are converted too
     offsets = np.frombuffer(narrow, np.int32, stop) if narrow is not None and narrow.size else np.zeros(stop, np.int32)
     buffers = [valid, pa.py_buffer(offsets.astype(np.int64)), characters]
     return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
 
 
-def repeated(text: str, rows: int) -> pa.StringArray:
-    """Build a column that repeats one text."""
+def repeat_text(text: str, rows: int) -> pa.StringArray:
+    """Build a column whose rows all have the same text."""
     value = text.encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(value))
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
 
 
-def to_array(values: NDArray[Any]) -> pa.Array:
-    """View integers or floats, shape (rows,), as a column; `numbers` is the inverse."""
+def to_arrow(values: NDArray[Any]) -> pa.Array:
+    """View integers or floats, shape (rows,), as a column."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
     """Build a table from columns by name; NumPy arrays are not copied."""
-    arrays = [to_array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
+    arrays = [to_arrow(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert texts, lists of texts, booleans or numbers to a column with nulls."""
+def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Convert texts, lists of texts, booleans, numbers or None (null) to a column."""
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)
@@ -87,13 +88,13 @@ def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind):
         offsets = np.zeros(len(values) + 1, np.int32)
         np.cumsum([len(value or ()) for value in values], out=offsets[1:])
-        texts = nullable([text for value in values for text in value or ()], kind.value_type)
+        texts = to_column([text for value in values for text in value or ()], kind.value_type)
         return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets)], children=[texts])
     if pa.types.is_string(kind):
-        buffers = strings([value or "" for value in values]).buffers()[1:]
+        buffers = string_column([value or "" for value in values]).buffers()[1:]
     elif pa.types.is_boolean(kind):
-        buffers = mask(np.array([bool(value) for value in values], bool)).buffers()[1:]
+        buffers = bool_column(np.array([bool(value) for value in values], bool)).buffers()[1:]
     else:
         numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
-        buffers = to_array(numbers).buffers()[1:]
+        buffers = to_arrow(numbers).buffers()[1:]
     return pa.Array.from_buffers(kind, len(values), [valid, *buffers])

@@ -1,10 +1,11 @@
 """Decompression of zstd, gzip, bzip2 and xz, detected by the first bytes.
 
-A stream may consist of several frames (members, streams); nothing else may follow them. The standard library's file
-objects ignore data after a bzip2 stream, and read a truncated zstd frame like a complete one: here both are errors.
+A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. The standard library's file
+objects ignore data after a bzip2 stream, and read a truncated zstd frame like a complete one. Both are errors in this
+module.
 
-Memory: a block and the format's window, however large the decompressed stream is; for lines also the longest line. Four
-kilobytes of bzip2 can contain gigabytes.
+Four kilobytes of bzip2 can contain gigabytes, so memory is limited to a block and the format's window; for lines also
+the longest line.
 """
 
 import bz2
@@ -19,14 +20,17 @@ from pipeline_assets.spine.verified_reads import Readable
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18
 _XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
-_CUT = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
+_ARROW_TRUNCATED = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
 
 
-class _CutOff(Exception):
-    """The stream ends within a frame."""
+class _TruncatedError(Exception):
+    """Stream that ends within a frame."""
 
 
-def _framed(file: Readable, new_frame: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> Iterator[bytes]:
+Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
+
+
+def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) -> Iterator[bytes]:
     """Decompress all frames in blocks of at most `_STEP_BYTES`; blocks may be empty."""
     frame = new_frame()
     is_open = True
@@ -38,13 +42,13 @@ def _framed(file: Readable, new_frame: Callable[[], bz2.BZ2Decompressor | lzma.L
             if not is_open:
                 frame = new_frame()
     if is_open:
-        raise _CutOff
+        raise _TruncatedError
 
 
-def _arrow(file: Readable, name: str) -> Iterator[bytes]:
+def _decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
     """Decompress all frames with pyarrow, in blocks of at most `_STEP_BYTES`.
 
-    Other zstd libraries decompress all of their input in one call, up to 32,000 times as many bytes.
+    Other zstd libraries decompress a whole input block in one call, to up to 32,000 times as many bytes.
     """
     import pyarrow as pa
 
@@ -54,15 +58,15 @@ def _arrow(file: Readable, name: str) -> Iterator[bytes]:
         while block := stream.read(_STEP_BYTES):
             yield block
     except OSError as error:
-        if error.errno is None and str(error).startswith(_CUT):
-            raise _CutOff from None
+        if error.errno is None and str(error).startswith(_ARROW_TRUNCATED):
+            raise _TruncatedError from None
         raise
     if source.is_empty:
-        raise _CutOff
+        raise _TruncatedError
 
 
 class _Source:
-    """File for pyarrow that stays open when pyarrow closes it."""
+    """File object for pyarrow, which cannot close the underlying file."""
 
     closed = False
 
@@ -84,38 +88,38 @@ class _Source:
 
 @dataclass(frozen=True)
 class Codec:
-    """Compression format; `blocks` decompresses an open file."""
+    """Compression format, with the function that decompresses an open file in blocks."""
 
     name: str
     blocks: Callable[[Readable], Iterator[bytes]]
 
 
-ZSTD = Codec("zstd", lambda file: _arrow(file, "zstd"))
-GZIP = Codec("gzip", lambda file: _arrow(file, "gzip"))
-BZIP2 = Codec("bzip2", lambda file: _framed(file, bz2.BZ2Decompressor))
-XZ = Codec("xz", lambda file: _framed(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
+ZSTD = Codec("zstd", lambda file: _decompress_by_arrow(file, "zstd"))
+GZIP = Codec("gzip", lambda file: _decompress_by_arrow(file, "gzip"))
+BZIP2 = Codec("bzip2", lambda file: _decompress_frames(file, bz2.BZ2Decompressor))
+XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
 
 
 def detect_codec(head: bytes) -> Codec | None:
     """Detect the format by a file's first ten bytes; None if it is not compressed."""
-    if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):  # or a skippable frame
+    is_skippable_frame = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5  # magic 0x184D2A5?, RFC 8878, 3.1.2
+    if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable_frame:
         return ZSTD
     if head[:2] == b"\x1f\x8b":
         return GZIP
-    if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
+    if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):  # a block, or an empty stream
         return BZIP2
     return XZ if head[:6] == b"\xfd7zXZ\0" else None
 
 
-def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
-    """Decompress an open file in blocks of at least `block_bytes`.
+def decompress(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
+    """Decompress an open file in blocks of `block_bytes` to 256 KiB more.
 
-    Blocks have at most 256 KiB more; the last may be shorter. Without a codec, the file is read in blocks of at most
-    `block_bytes`.
+    The last block may be shorter. Without a codec, the file is read in blocks of at most `block_bytes`.
 
     Raises:
-        InputError: The stream is truncated (also with 0 bytes) or damaged. Blocks may have been yielded before, since a
-            frame's checksum comes last: discard all results.
+        InputError: The stream is truncated (also with 0 bytes) or damaged. Discard the blocks that were yielded before,
+            because the checksum of their frame follows them.
     """
     if codec is None:
         with name_file_in_errors(where):
@@ -130,7 +134,7 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
             if size >= block_bytes:
                 yield b"".join(pending) if len(pending) > 1 else block
                 pending, size = [], 0
-    except _CutOff:
+    except _TruncatedError:
         raise InputError(f"the {codec.name} stream is truncated", where, fix) from None
     except (lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of the data
@@ -146,13 +150,10 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup bytes into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may be shorter and end without a line feed. Memory: one block, or the longest line.
-
-    Raises:
-        InputError: A line is longer than `max_line_bytes`, unless that is None.
+    The last block may be shorter and end without a line feed. A line longer than `max_line_bytes` is an InputError.
     """
     pending: list[bytes] = []
-    pending_bytes = line_bytes = 0
+    pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed
     for block in blocks:
         end = block.rfind(b"\n") + 1
         line_bytes = len(block) - end if end else line_bytes + len(block)

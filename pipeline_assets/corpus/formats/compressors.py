@@ -1,4 +1,4 @@
-"""Compressors for files that are written, chosen by file name."""
+"""Compressors for output files, chosen by file name."""
 
 import bz2
 import lzma
@@ -11,16 +11,14 @@ import zstandard
 
 
 class Compressor(Protocol):
-    """Compressing stream with the methods of the standard library's."""
+    """Compressing stream, with the methods of the standard library's compressors."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 
     def flush(self) -> bytes: ...
 
 
-class _Plain:
-    """Stream that does not compress."""
-
+class _NoCompression:
     def compress(self, data: bytes, /) -> bytes:
         return data
 
@@ -38,7 +36,7 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 def compressor_for(name: str) -> Compressor:
     """Return the compressor for a file name's ending; other endings do not compress."""
-    return _COMPRESSORS.get(Path(name).suffix.lower(), _Plain)()
+    return _COMPRESSORS.get(Path(name).suffix.lower(), _NoCompression)()
 
 
 def plain_stem(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from pipeline_assets.corpus.formats.compression import ZSTD, decompressed, whole_lines
+from pipeline_assets.corpus.formats.compression import ZSTD, decompress, whole_lines
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import OutputFile
@@ -21,9 +21,9 @@ _FIX = "restore the file or rebuild the artifact"
 
 
 class JsonlZstWriter(DurableFile):
-    """Writer of one `.jsonl.zst`, durable after its block ends without error.
+    """Writer of one `.jsonl.zst` file, which is durable after its `with` block.
 
-    The content hash is sha256 of the uncompressed bytes, so it does not depend on zstd's version or level.
+    Its content hash is the sha256 of the uncompressed bytes, which depends on neither zstd's version nor its level.
     """
 
     def __init__(self, path: Path, level: int) -> None:
@@ -34,7 +34,7 @@ class JsonlZstWriter(DurableFile):
         self.content_bytes = 0
 
     def write_lines(self, lines: bytes | bytearray, rows: int) -> None:
-        """Write `rows` whole lines, each with its line feed."""
+        """Write whole lines, each with its line feed; `rows` is their number."""
         self._content.update(lines)
         self.content_bytes += len(lines)
         self.rows += rows
@@ -46,7 +46,7 @@ class JsonlZstWriter(DurableFile):
         self.write(self._stream.flush())
 
     def output(self, name: str) -> OutputFile:
-        """Return the finished file under its name in the staging directory."""
+        """Describe the finished file by its name in the staging directory."""
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
@@ -60,34 +60,22 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield uncompressed blocks of at least `block_bytes` that end with a line feed.
 
-    Raises:
-        InputError: The file is truncated or damaged. Blocks may have been yielded before, since a frame's checksum
-            comes last: discard all results. Even a file without lines has a frame, so 0 bytes are truncated.
+    Raises InputError like `decompress`: a file of 0 bytes is truncated, because a file without lines has a frame.
     """
     with open(path, "rb", buffering=0) as file:
-        yield from whole_lines(
-            decompressed(hash_while_reading(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes
-        )
+        blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)
+        yield from whole_lines(blocks, path, block_bytes=block_bytes)
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """Decode each line in order, holding one block in memory.
-
-    Raises:
-        InputError: The file is truncated or damaged.
-        msgspec.DecodeError: A line is not of this kind.
-    """
+    """Yield each line as a struct; an invalid line is a `msgspec.DecodeError`."""
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
         yield from decoder.decode_lines(block)
 
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:
-    """Decode one line of a file; lines are counted from 0.
-
-    Raises:
-        InputError: The file is shorter, or the line is not a record of this struct.
-    """
+    """Decode the line of a row, counted from 0; a missing row is an InputError."""
     first_row = 0
     for block in read_line_blocks(path):
         rows = block.count(b"\n")

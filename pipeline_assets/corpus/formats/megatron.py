@@ -1,13 +1,13 @@
 r"""Indexed datasets of Megatron, with one sequence per document.
 
-`.bin` holds token ids, `.idx` lengths, pointers and documents. Layout of `.idx`, little-endian, no padding
-(megatron-core 0.16, `core/datasets/indexed_dataset.py`):
+The `.bin` has the token ids of all documents, the `.idx` their lengths and positions. Layout of `.idx`, little-endian,
+no padding (megatron-core 0.16, `core/datasets/indexed_dataset.py`):
 
     magic "MMIDIDX\0\0" 9 bytes · version u64 = 1 · dtype code u8 · S sequences u64 · D = documents + 1 u64
     · lengths int32[S] · pointers int64[S], bytes into .bin · document index int64[D], 0 … S
 
-With a sequence per document the file has 42 + 20·S bytes. Example: 3 documents of 2, 1 and 3 int32 tokens have lengths
-2 1 3, pointers 0 8 12, document index 0 1 2 3, and a `.bin` of 24 bytes.
+With a sequence per document the `.idx` has 42 + 20·S bytes. Example: 3 documents of 2, 1 and 3 int32 tokens have the
+lengths 2 1 3, pointers 0 8 12, document index 0 1 2 3, and a `.bin` of 24 bytes.
 """
 
 import struct
@@ -28,12 +28,8 @@ _HEADER = struct.Struct("<9sQBQQ")
 _FIX = "choose the prefix of a .bin/.idx pair"
 
 
-def index_bytes(lengths: NDArray[np.int32]) -> bytes:
-    """Encode the `.idx` of int32 tokens with one sequence per document.
-
-    Args:
-        lengths: Tokens per document, shape (documents,); may be empty.
-    """
+def encode_index(lengths: NDArray[np.int32]) -> bytes:
+    """Encode the `.idx` of int32 tokens, from the tokens per document; may be empty."""
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
     header = _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
@@ -43,10 +39,10 @@ def index_bytes(lengths: NDArray[np.int32]) -> bytes:
 
 @dataclass(frozen=True)
 class IndexedDataset:
-    """Indexed dataset with mapped tokens.
+    """Indexed dataset whose tokens are memory-mapped.
 
     Attributes:
-        lengths, pointers: Tokens and byte offset of each sequence, shape (S,).
+        lengths, pointers: Tokens of each sequence and its byte offset in `.bin`, shape (S,).
         document_index: First sequence of each document, then S; shape (D,).
     """
 
@@ -65,11 +61,7 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """Read the pair `<prefix>.idx` and `<prefix>.bin`.
-
-    Raises:
-        InputError: A file is missing, or the index is invalid or does not match the `.bin`.
-    """
+    """Open `<prefix>.idx` and `<prefix>.bin`, and check that they match."""
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
         data, token_bytes = index_path.read_bytes(), tokens_path.stat().st_size
@@ -86,21 +78,21 @@ def read_indexed_dataset(prefix: Path) -> IndexedDataset:
     pointers = np.frombuffer(data, "<i8", sequences, start + 4 * sequences)
     document_index = np.frombuffer(data, "<i8", documents, start + 12 * sequences)
     dtype = _DTYPES[code]
-    if not _fit(lengths, pointers, document_index, token_bytes, np.dtype(dtype).itemsize):
+    if not _is_consistent(lengths, pointers, document_index, token_bytes, np.dtype(dtype).itemsize):
         raise InputError("lengths and pointers do not match the tokens", index_path, "rebuild the pair")
     tokens = np.memmap(tokens_path, dtype, "r") if token_bytes else np.empty(0, dtype)
     return IndexedDataset(lengths, pointers, document_index, tokens)
 
 
-def _fit(
+def _is_consistent(
     lengths: NDArray[np.int32],
     pointers: NDArray[np.int64],
     document_index: NDArray[np.int64],
     token_bytes: int,
     itemsize: int,
 ) -> bool:
-    """Check that sequences fill the `.bin` in order, and documents the sequences."""
-    ends = np.cumsum(lengths, dtype=np.int64) * itemsize
+    """Check that sequences fill the `.bin` in order, and documents all sequences."""
+    ends = np.cumsum(lengths, dtype=np.int64) * itemsize  # bytes of `.bin` up to the end of each sequence
     return bool(
         token_bytes == (ends[-1] if len(ends) else 0)
         and (lengths >= 0).all()

@@ -1,13 +1,12 @@
 """Packed sets: rows of equal length in an array, with an index of documents.
 
-input_ids.mmap        int32, little-endian, shape (n_seqs, seq_len), row after row, no header
-meta.json             shape, tokenizer, ids of end and padding, counts; a label, because it has a time and a path
-index.jsonl.zst       a line per row with its segments, `[{"doc_id", "source", "start", "length"}]`, in order from the
-                      row's first token on; `start` is a token of the document, whose last token is the end of
-                      document; padding follows the last segment
+input_ids.mmap        tokens: int32, little-endian, shape (n_seqs, seq_len), no header
+meta.json             shape, tokenizer, ids of end of document and padding, counts; a label: it has a time and a path
+index.jsonl.zst       a line per row with its segments in order, `[{"doc_id", "source", "start", "length"}]`; `start`
+                      counts tokens of the document, which include its end of document; padding follows the segments
 documents.parquet     a row per drawn document: see `packing.rows`
 boundaries.npy        optional: int32 (segments, 2), first token in the row and length of each segment
-boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
+boundary_offsets.npy  optional: int64 (n_seqs + 1,), first segment of each row, then the number of all segments
 """
 
 import functools
@@ -25,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
+from pipeline_assets.corpus.formats.compression import ZSTD, decompress
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
@@ -40,7 +39,7 @@ _RETRY_HINT = "open the set again"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Segment of a row: `length` tokens of a document from `start` on."""
+    """Segment of a row: `length` tokens of a document, from its token `start` on."""
 
     doc_id: str
     source: str
@@ -49,7 +48,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Byte offset of a row's line in the index, where a zstd frame begins."""
+    """Frame of the zstd index: its first row, and the byte offset at which it begins."""
 
     row: int
     offset: int
@@ -59,9 +58,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Content of meta.json.
 
     Attributes:
-        tokens: Tokens of documents with their ends; the rest of n_seqs × seq_len is padding.
-        counts: Counts of the manifest: ledger and counts by source; may be empty.
-        index_frames: Frames of the index, to find a row's line without reading earlier ones.
+        tokens: Tokens of documents and their ends; the rest of n_seqs × seq_len is padding.
+        counts: Ledger and counts by source, as in the manifest; may be empty.
+        index_frames: Frames of the index, to find a row's line without reading earlier lines.
     """
 
     seq_len: int
@@ -95,7 +94,7 @@ class PackedSet:
     Attributes:
         digest: Digest of the manifest; of meta.json if the folder has no manifest.
         index: Bytes of the index; None if missing.
-        stored_boundaries: Segments (segments, 2) and the first segment of each row; None if not stored.
+        stored_boundaries: Arrays of boundaries.npy and boundary_offsets.npy; None if not stored.
     """
 
     folder: Path
@@ -116,11 +115,7 @@ class PackedSet:
         return tokens
 
     def segments(self, row: int) -> list[Segment]:
-        """Return the segments of a row in order, reading only its frame of the index.
-
-        Raises:
-            InputError: The index is damaged or missing, or has no such row.
-        """
+        """Return the segments of a row in order, reading only its frame of the index."""
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
@@ -129,25 +124,17 @@ class PackedSet:
         return _segments_decoder.decode(lines[place])
 
     def rows_with(self, doc_id: str) -> Iterator[int]:
-        """Yield the rows with a segment of a document, ascending, reading the whole index.
-
-        Raises:
-            InputError: The index is damaged or missing.
-        """
+        """Yield the rows with a segment of a document, ascending, reading the whole index."""
         key = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
             yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if key in line)
 
     def index_frames(self) -> Iterator[list[bytes]]:
-        """Yield the lines of the whole index, frame by frame.
-
-        Raises:
-            InputError: The index is damaged or missing.
-        """
+        """Yield the lines of the whole index, frame by frame."""
         return map(self._frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
-        """Return the first token and length of each segment of a row, shape (segments, 2)."""
+        """Return first token in the row and length of each segment, shape (segments, 2)."""
         if self.stored_boundaries is None:
             lengths = np.array([segment.length for segment in self.segments(row)], np.int32)
             return np.stack([np.cumsum(lengths, dtype=np.int32) - lengths, lengths], axis=1)
@@ -156,10 +143,7 @@ class PackedSet:
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
-        """Return the segment number of each token, shape (seq_len,); -1 for padding.
-
-        Tokens may attend only to tokens with the same number.
-        """
+        """Return the segment number of each token, shape (seq_len,); -1 for padding."""
         numbers = np.full(self.meta.seq_len, PADDING, np.int32)
         lengths = self.boundaries(row)[:, 1]
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -167,9 +151,9 @@ class PackedSet:
 
     @cached_property
     def _frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of a frame by number, and caches the last frame."""
+        """Function that returns the lines of a frame by number, caching the last frame."""
         where, frames = self.folder / INDEX, self.meta.index_frames
-        return functools.lru_cache(maxsize=1)(functools.partial(_lines, self.index, where, frames))
+        return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
 
     @cached_property
     def _frame_rows(self) -> NDArray[np.int64]:
@@ -177,11 +161,10 @@ class PackedSet:
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
-    """Open the packed set in a folder and check digest and file sizes.
+    """Open the packed set in a folder and check its digest and file sizes.
 
     Raises:
-        InputError: A file is missing or has a wrong size, or meta.json is invalid.
-        RetryableError: The digest differs, or the folder was replaced during opening.
+        RetryableError: The set has another digest than the expected one, or was replaced during opening.
     """
     folder = Path(folder)
     try:
@@ -193,7 +176,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 
 def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     folder = opened.path
-    sealed = sealed_in(opened) if opened.size(FILE_NAME) is not None else None
+    sealed = read_sealed_manifest(opened) if opened.size(FILE_NAME) is not None else None
     for name in (META, INPUT_IDS):
         if opened.size(name) is None:
             raise InputError("file not found", folder / name, "choose the folder of a packed set")
@@ -213,16 +196,12 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
             raise InputError(what, folder / INPUT_IDS, _FIX)
         input_ids = np.memmap(file, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
     has_boundaries = opened.size(BOUNDARIES) is not None
-    boundaries = (_array(opened, BOUNDARIES), _array(opened, BOUNDARY_OFFSETS)) if has_boundaries else None
-    return PackedSet(folder, actual_digest, meta, input_ids, _index(opened), boundaries)
+    boundaries = (_map_array(opened, BOUNDARIES), _map_array(opened, BOUNDARY_OFFSETS)) if has_boundaries else None
+    return PackedSet(folder, actual_digest, meta, input_ids, _map_index(opened), boundaries)
 
 
-def sealed_in(opened: PinnedFolder) -> Manifest:
-    """Read the manifest of a sealed folder and check the sizes of its files.
-
-    Raises:
-        InputError: A file is missing or has another size.
-    """
+def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
+    """Read the manifest of a sealed folder, and check the sizes of all files."""
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:
@@ -233,7 +212,7 @@ def sealed_in(opened: PinnedFolder) -> Manifest:
     return manifest
 
 
-def _index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
+def _map_index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
     size = opened.size(INDEX)
     if not size:  # an empty file cannot be mapped
         return None if size is None else b""
@@ -241,8 +220,8 @@ def _index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _array(opened: PinnedFolder, name: str) -> NDArray[Any]:
-    """Map an .npy file of the pinned folder; `np.load` would open it by its path."""
+def _map_array(opened: PinnedFolder, name: str) -> NDArray[Any]:
+    """Map an .npy file of a pinned folder; `np.load` would open it by its path."""
     with opened.open(name) as file:
         header = read_npy_header(file, opened.path / name)
         try:
@@ -255,10 +234,10 @@ _meta_decoder = msgspec.json.Decoder(Meta)
 _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
-def _lines(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
-    """Return the lines of one frame, or raise InputError if the index is damaged."""
+def _read_frame(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
+    """Return the lines of a frame of the index."""
     if index is None:
         raise InputError("file not found", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None
     frame = io.BytesIO(index[frames[number].offset : stop])
-    return b"".join(decompressed(frame, ZSTD, where, _FIX, 1 << 20)).splitlines()
+    return b"".join(decompress(frame, ZSTD, where, _FIX, 1 << 20)).splitlines()

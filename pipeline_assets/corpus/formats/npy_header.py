@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
-    """Write the header of an .npy file, format 1.0; `kind` is a dtype such as "<i4"."""
+    """Write the header of an .npy file; `kind` is a dtype such as "<i4"."""
     npy.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
 
 
@@ -33,11 +33,7 @@ class NpyHeader:
 
 
 def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
-    """Read the header of an .npy file of format 1.0.
-
-    Raises:
-        InputError: The file does not begin with such a header.
-    """
+    """Read the header at the start of a file; other content is an InputError."""
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import numbers, truths, widened
+from pipeline_assets.corpus.formats.arrow_columns import to_bools, to_numpy, widen_offsets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile
@@ -22,11 +22,11 @@ _NARROW = {pa.string(), pa.binary()}
 
 
 class ContentHash:
-    """sha256 of a table's schema and values.
+    """Hash (sha256) of a table's schema and values, not of their storage in Parquet.
 
-    Values are hashed column by column in blocks of 65,536 rows. Null slots count as zero, dictionaries are decoded, all
-    NaNs are equal, and large string or list types equal small ones. Row groups, compression, encodings and metadata do
-    not change the hash.
+    Row groups, compression, encodings and metadata do not change the hash. Values are hashed column by column in blocks
+    of 65,536 rows. A null counts as zero, dictionaries are decoded, all NaNs are equal, and types with 64-bit offsets
+    (`large_string`) equal those with 32-bit offsets.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -39,7 +39,7 @@ class ContentHash:
         self.rows = 0
 
     def update(self, table: pa.Table) -> None:
-        """Add the next rows; tables may have any size."""
+        """Add the next rows; how rows are divided into tables does not change the hash."""
         self.rows += table.num_rows
         while table.num_rows:
             head = table.slice(0, HASH_BLOCK_ROWS - self._pending_rows)
@@ -57,7 +57,7 @@ class ContentHash:
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            if _is_text(column.type):  # chunks stay separate: together they may exceed 2 GiB, and a copy is large
+            if _is_text(column.type):  # not combined: together the chunks may exceed 2 GiB of 32-bit offsets
                 _hash_texts(self._hash, [chunk for chunk in column.chunks if len(chunk)])
             else:
                 _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
@@ -65,11 +65,7 @@ class ContentHash:
 
 
 class _Sink:
-    """File for Arrow, which flushes and closes it when freed, even after an error.
-
-    Attributes:
-        is_discarding: Whether writes are dropped, because the file is closed.
-    """
+    """File object for Arrow, which writes to it even after an error has closed it."""
 
     closed = False
 
@@ -88,9 +84,9 @@ class _Sink:
 
 
 class ParquetOutput:
-    """Writer of one zstd Parquet file, durable after its block ends without error.
+    """Writer of one zstd Parquet file, which is durable after its `with` block.
 
-    Further options are those of `pyarrow.parquet.ParquetWriter`.
+    Other options are those of `pyarrow.parquet.ParquetWriter`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
@@ -102,14 +98,12 @@ class ParquetOutput:
 
     def __enter__(self) -> Self:
         self._file.__enter__()
-        # A column chunk is written in many small pieces.
-        self._sink = _Sink(self._file)
+        self._sink = _Sink(self._file)  # buffered, because a column chunk is written in many small pieces
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _BUFFER_BYTES)
         self._writer = pq.ParquetWriter(self._buffered, self._schema, **self._options)
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Write the next rows."""
         self._content.update(table)
         self._writer.write_table(table, row_group_size=self._row_group_rows)
 
@@ -126,13 +120,13 @@ class ParquetOutput:
         self._file.__exit__(kind, error, traceback)
 
     def output(self, name: str) -> OutputFile:
-        """Return the finished file under its name in the staging directory."""
+        """Describe the finished file by its name in the staging directory."""
         digest = self._content.hexdigest()
         return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
 
 
-def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Regroup rows into tables of `rows`, so that files do not depend on input tables."""
+def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
+    """Regroup tables to `rows` rows each; output does not depend on the input tables."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
@@ -151,12 +145,12 @@ def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Sc
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file whose pages have checksums, which are verified on reading."""
+    """Open a file; the checksums of its pages are verified when they are read."""
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read columns of a file, all by default; `read_table` would import pandas."""
+    """Read columns of a file, all by default; `pq.read_table` would import pandas."""
     with open_parquet(path) as file:
         return file.read(columns)
 
@@ -180,13 +174,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _validity(array: pa.Array) -> NDArray[np.bool_]:
-    return truths(array.is_valid()) if array.null_count else np.ones(len(array), bool)
+    return to_bools(array.is_valid()) if array.null_count else np.ones(len(array), bool)
 
 
 def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
-    """Hash a text column in chunks, none of them empty, like `_hash_array`."""
+    """Hash a text column as one array, from its chunks; no chunk may be empty."""
     digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
-    buffers = [_string_buffers(_filled(chunk)) for chunk in chunks]
+    buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
         digest.update(np.diff(bounds).tobytes())
     for _, characters in buffers:
@@ -194,7 +188,7 @@ def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
 
 
 def _hash_array(digest: Any, array: pa.Array) -> None:
-    """Hash validity, then values with nulls zeroed; nested types hash their children."""
+    """Hash validity bits, then values with zeros for nulls; recurse into nested types."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if _is_text(array.type):
@@ -203,60 +197,54 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     digest.update(np.packbits(_validity(array)).tobytes())
     kind = array.type
     if pa.types.is_null(kind):
-        digest.update(len(array).to_bytes(8, "little"))  # validity is padded to bytes, so 2 and 3 rows look alike
+        digest.update(len(array).to_bytes(8, "little"))  # validity bits are padded to bytes: 2 and 3 rows look alike
         return
     if pa.types.is_struct(kind):
         for child in array.flatten():
             _hash_array(digest, child)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(_fixed_width(array.value_lengths().cast(pa.int64())).tobytes())
+        digest.update(_fixed_width_values(array.value_lengths().cast(pa.int64())).tobytes())
         _hash_array(digest, array.flatten())
     else:
-        digest.update(_fixed_width(array).tobytes())
+        digest.update(_fixed_width_values(array).tobytes())
 
 
-def _filled(array: pa.Array) -> pa.Array:
-    """Replace nulls by 0, false or "".
-
-    The value is built from bytes, because building it from a Python value imports pandas, half a second.
-    """
+def _fill_nulls(array: pa.Array) -> pa.Array:
+    """Replace nulls by 0, false or ""."""
     if not array.null_count:
         return array
+    # A scalar from a Python value would import pandas, which takes half a second.
     zeros = [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")][: array.type.num_buffers]
     return array.fill_null(pa.Array.from_buffers(array.type, 1, zeros)[0])
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Return offsets (rows + 1,) and bytes of a string or binary array without nulls."""
-    large = widened(array) if array.type in _NARROW else array
+    large = widen_offsets(array) if array.type in _NARROW else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
     return bounds, memoryview(b"" if values is None else values)[int(bounds[0]) : int(bounds[-1])]
 
 
-def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
+def _fixed_width_values(array: pa.Array) -> np.ndarray[Any, Any]:
     kind = array.type
     if pa.types.is_boolean(kind):
-        return truths(array).view(np.uint8)
+        return to_bools(array).view(np.uint8)
     if pa.types.is_decimal(kind):
         return np.frombuffer("\n".join(str(value) for value in array.to_pylist()).encode(), np.uint8)
     if pa.types.is_temporal(kind):
         array = array.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
     if not len(array):
         return np.empty(0, np.uint8)
-    values = numbers(_filled(array))
+    values = to_numpy(_fill_nulls(array))
     if pa.types.is_floating(kind):
         values = values.copy()
-        values[np.isnan(values)] = np.nan
+        values[np.isnan(values)] = np.nan  # the same bits for all NaNs
     return values
 
 
 def content_sha256(path: Path) -> str:
-    """Compute the content hash of a `.jsonl.zst` or Parquet file in blocks.
-
-    Raises:
-        InputError, ArrowException, OSError: The file is unreadable in its format.
-    """
+    """Compute the content hash of a `.jsonl.zst` or Parquet file in blocks."""
     if path.suffix == ".parquet":
         with open_parquet(path) as file:
             content = ContentHash(file.schema_arrow)

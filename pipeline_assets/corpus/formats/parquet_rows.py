@@ -7,17 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import strings
+from pipeline_assets.corpus.formats.arrow_columns import string_column
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.errors import InputError
 
 
-def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Read a row of a Parquet file, or some of its columns, from its row group.
-
-    Raises:
-        InputError: The file has fewer rows.
-    """
+def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
+    """Read a row of a Parquet file, all columns by default, from its row group."""
     first_row = 0
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
@@ -31,11 +27,11 @@ def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> d
     raise InputError(what, path, "run `corpusmill verify` on its folder")
 
 
-def rows_with(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows whose column has one of some texts, one row group at a time."""
+def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows whose value in a column is one of `texts`, by row group."""
     import pyarrow.compute as pc
 
-    value_set = strings(sorted(texts))
+    value_set = string_column(sorted(texts))
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             is_match = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=value_set)
@@ -44,8 +40,8 @@ def rows_with(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[
                 yield from matches.to_pylist()
 
 
-def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Find the first row with these values by column; other columns are not read."""
+def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
+    """Find the number of the first row with these values by column; None if missing."""
     import pyarrow.compute as pc
 
     first_row = 0

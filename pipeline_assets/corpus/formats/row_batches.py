@@ -1,4 +1,4 @@
-"""Batches of a packed set's rows, as loaders read them."""
+"""Batches of packed rows, with document numbers in run-length encoding."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class RowReader:
-    """Rows and their boundaries.
+    """Reader of packed rows and the boundaries of their segments.
 
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
-        segments: First token in the row and tokens of each segment, int32 (segments, 2).
+        segments: First token in its row and length of each segment, int32 (segments, 2).
         offsets: First segment of each row, then the number of all segments, int64 (rows + 1,).
         path: File of the boundaries, for errors.
     """
@@ -30,15 +30,13 @@ class RowReader:
     path: Path
 
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-        """Read a batch of rows in compact form.
+        """Read a batch of rows, with document numbers in run-length encoding.
+
+        A run is a segment or the padding of a row; its number is the segment's place in the row, or -1 for padding.
+        `np.repeat(numbers, lengths)` is the number of every token, row after row. Negative rows count from the end.
 
         Returns:
-            Tokens (batch, seq_len); for each run of tokens of one document the document's number in its row, -1 for
-            padding, and the length of the run: `np.repeat` of both numbers every token, row after row.
-
-        Raises:
-            IndexError: A row is missing; negative rows count from the end.
-            InputError: The boundaries of a row are damaged.
+            Tokens (batch, seq_len); numbers (runs,); lengths (runs,).
         """
         size, seq_len = self.input_ids.shape
         places = np.where(rows < 0, rows + size, rows)
@@ -47,28 +45,27 @@ class RowReader:
         first, last = self.offsets[places], self.offsets[places + 1]
         is_damaged = (first < 0) | (last < first) | (last > len(self.segments))
         if not is_damaged.any():
-            # A row of segments 4 and 5 has the runs 0, 1 and padding, of which the last may be empty.
+            # Each row has a run per segment, then one for padding, which may be empty: 2 segments are the runs 0, 1, 2.
             runs = last - first + 1
             stops = np.cumsum(runs)
+            # The position of a run among all runs, minus the first position of its row, is its number in the row.
             numbers = np.arange(stops[-1]) - np.repeat(stops - runs, runs)
             is_padding = np.zeros(len(numbers), bool)
             is_padding[stops - 1] = True
             lengths = np.zeros(len(numbers), np.int64)
             lengths[~is_padding] = self.segments[(np.repeat(first, runs) + numbers)[~is_padding], 1]
+            # Lengths of padding are still 0, so the sum of a row's lengths counts its segments; padding has the rest.
             lengths[is_padding] = seq_len - np.add.reduceat(lengths, stops - runs)
-            is_damaged = np.minimum.reduceat(lengths, stops - runs) < 0
+            is_damaged = np.minimum.reduceat(lengths, stops - runs) < 0  # also if segments exceed seq_len
         if is_damaged.any():
-            raise _damage(f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens", self.path)
+            reason = f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens"
+            raise _boundary_error(reason, self.path)
         numbers[is_padding] = PADDING
         return self.input_ids[places], numbers.astype(np.int32), lengths
 
 
-def open_rows(packed: PackedSet) -> RowReader:
-    """Open the rows of a set; if it has no stored boundaries, the whole index is read.
-
-    Raises:
-        InputError: The index is missing or damaged, or does not cover the rows.
-    """
+def open_row_reader(packed: PackedSet) -> RowReader:
+    """Open the rows of a set; without stored boundaries, this reads its whole index."""
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
     else:
@@ -76,9 +73,9 @@ def open_rows(packed: PackedSet) -> RowReader:
         try:
             segments, offsets = decode_boundaries(packed.index_frames())
         except msgspec.DecodeError as error:
-            raise _damage(str(error), path) from None
+            raise _boundary_error(str(error), path) from None
     if len(offsets) != len(packed) + 1:
-        raise _damage(f"{len(offsets) - 1:,} rows instead of {len(packed):,}", path)
+        raise _boundary_error(f"{len(offsets) - 1:,} rows instead of {len(packed):,}", path)
     return RowReader(np.asarray(packed.input_ids), np.asarray(segments), np.asarray(offsets), path)
 
 
@@ -90,14 +87,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Decode the boundaries of all rows from the lines of an index, frame by frame.
-
-    Returns:
-        `segments` and `offsets` of `RowReader`.
-
-    Raises:
-        msgspec.DecodeError: A line is not a list of segments.
-    """
+    """Decode `segments` and `offsets` of a `RowReader` from the lines of an index."""
     counts, lengths = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for lines in frames:
         rows = [_decoder.decode(line) for line in lines]
@@ -105,10 +95,11 @@ def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32],
         lengths.append(np.array([segment.length for row in rows for segment in row], np.int32))
     offsets, segments = np.cumsum(np.concatenate(counts)), np.empty((sum(map(len, lengths)), 2), np.int32)
     segments[:, 1] = np.concatenate(lengths)
+    # A segment's start among the tokens of all rows, minus the start of its row, is its first token in the row.
     starts = np.concatenate(([0], np.cumsum(segments[:, 1], dtype=np.int64)))
     segments[:, 0] = starts[:-1] - np.repeat(starts[offsets[:-1]], np.diff(offsets))
     return segments, offsets
 
 
-def _damage(reason: str, path: Path) -> InputError:
+def _boundary_error(reason: str, path: Path) -> InputError:
     return InputError(f"boundaries are damaged: {reason}", path, "restore the file or rebuild the set")

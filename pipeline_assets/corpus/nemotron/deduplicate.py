@@ -24,7 +24,7 @@ from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.arrow_columns import mask, nullable, numbers
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_column, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
@@ -162,9 +162,9 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
                     is_kept[row] = False
                     counts[dropped_key(dropped_row.reason)] += 1
                     dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
-            kept = _tagged(table.filter(mask(is_kept)), tags)
+            kept = _tagged(table.filter(bool_column(is_kept)), tags)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
-            counts.update({name: int(numbers(kept[column]).sum()) for name, column in _SUMS.items()})
+            counts.update({name: int(to_numpy(kept[column]).sum()) for name, column in _SUMS.items()})
             if kept.num_rows:  # `datasets` cannot read an empty row group
                 output.write(kept)
             first += table.num_rows
@@ -203,6 +203,6 @@ def _tagged(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
         "quality_similarity": [None if tag is None else tag.similarity for tag in tags],
     }
     columns = [
-        nullable(values[field.name], field.type) if field.name in values else table[field.name] for field in SCHEMA
+        to_column(values[field.name], field.type) if field.name in values else table[field.name] for field in SCHEMA
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, repeated, utf8_strings
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_column, to_numpy, utf8_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
@@ -78,7 +78,7 @@ def normalise_rows(
     drafts, encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _batch(drafts, encoded, settings, origin)
-    counts = Counter({name: int(numbers(batch.column(column)).sum()) for name, column in _SUMS.items()})
+    counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMS.items()})
     counts["unknown_channels"] = sum(known is False for known in batch.column(_CHANNELS).to_pylist())
     counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(rejected_key(reject.reason) for reject in rejects)
@@ -175,13 +175,14 @@ def _batch(
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
-    columns = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
+    columns = {"text": utf8_column([draft.text.parsed.utf8 for draft in drafts])}
+    size = len(drafts)
     for name, value in constants.items():
-        columns[name] = nullable([None] * len(drafts), pa.string()) if value is None else repeated(value, len(drafts))
+        columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)
     rows = [_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
     for field in SCHEMA:
         if field.name not in columns:
-            columns[field.name] = nullable([row[field.name] for row in rows], field.type)
+            columns[field.name] = to_column([row[field.name] for row in rows], field.type)
     return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.converted_shards import gather_lines, read_rejects
 from pipeline_assets.corpus.doc_ids import read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.arrow_columns import strings
+from pipeline_assets.corpus.formats.arrow_columns import string_column
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
@@ -173,7 +173,7 @@ def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: St
             table: pa.Table = file.read_row_group(group)
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)
             ids = [f"{row_id}#{nth}" if nth else row_id for row_id, nth in numbered]
-            output.write(table.set_column(0, SCHEMA.field("id"), strings(ids)))
+            output.write(table.set_column(0, SCHEMA.field("id"), string_column(ids)))
     return Receipt([output.output(final)], {})
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import mask
+from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pools import pool_purpose
@@ -182,7 +182,7 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
     for pool, path in files.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
-        once.update(_sizes(rows.filter(mask(np.array([row_id not in seen for row_id in ids])))))
+        once.update(_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
         pools[pool], members[pool] = {**_sizes(rows), **_spread(rows)}, set(ids)
         seen |= members[pool]
     for pool, own in members.items():

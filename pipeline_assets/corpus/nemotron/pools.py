@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import mask, to_array, utf8_strings
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, utf8_column
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
@@ -168,7 +168,7 @@ def spill_rows(
     for tables in group_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
-        table = table.take(to_array(np.argsort(numbers, kind="stable")))
+        table = table.take(to_arrow(np.argsort(numbers, kind="stable")))
         name, sizes = f"{WORK}/spilled/{file.stem}-{len(files):05d}", np.bincount(numbers, minlength=buckets)
         with ParquetOutput(folder.path(name), table.schema, table.num_rows, use_dictionary=False) as output:
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
@@ -201,8 +201,8 @@ def _chosen_rows(
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
             gaps.append(_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
-                flags = utf8_strings([row.tobytes() for row in chosen])
-                yield table.append_column(_CHOSEN, flags).filter(mask(is_in_any))
+                flags = utf8_column([row.tobytes() for row in chosen])
+                yield table.append_column(_CHOSEN, flags).filter(bool_column(is_in_any))
 
 
 def _chosen(
@@ -296,7 +296,7 @@ def write_pools(
         if len(rows):
             name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
-                output.write(table.take(to_array(rows)))
+                output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
     return Receipt(files, {})
 

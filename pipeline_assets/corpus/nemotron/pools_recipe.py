@@ -10,7 +10,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import nullable
+from pipeline_assets.corpus.formats.arrow_columns import to_column
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -135,7 +135,7 @@ def _one_row() -> "pl.DataFrame":
     """
     import polars as pl
 
-    values = [nullable([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
+    values = [to_column([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
 
 

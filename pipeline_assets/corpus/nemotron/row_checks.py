@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.formats.arrow_columns import to_array
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
@@ -45,7 +45,7 @@ def encoding_faults(
     and the bodies that count in the loss (`span_faults`). `rows` is a sample, since tiktoken is several times slower
     than the rest.
     """
-    sample = batch.take(to_array(np.array(rows, np.int64))).to_pylist()
+    sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
         if not values["quality_valid_harmony"]:
             continue

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
-from pipeline_assets.corpus.formats.parquet_rows import rows_with
+from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.plan_format import DrawnSource, NumberedDraws, PlanFiles, map_array
 from pipeline_assets.spine.artifact import Artifact
@@ -72,7 +72,7 @@ class DrawnDocuments:
                 packed = tokens.copy()
                 if self.drawn.cut is not None:
                     packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
-                whole, chosen = np.array(is_whole[draws]), to_array(documents)
+                whole, chosen = np.array(is_whole[draws]), to_arrow(documents)
                 license_tags = table.license_tags.take(chosen)
                 self._add_counts(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
                 self.license_tokens.setdefault(source.name, Counter()).update(
@@ -80,15 +80,15 @@ class DrawnDocuments:
                 )
                 columns = [
                     table.doc_ids.take(chosen),
-                    repeated(shard.source, len(draws)),
-                    repeated(shard.path, len(draws)),
-                    to_array(table.rows[documents]),
+                    repeat_text(shard.source, len(draws)),
+                    repeat_text(shard.path, len(draws)),
+                    to_arrow(table.rows[documents]),
                     license_tags,
-                    to_array(epochs.astype(np.int32)),
-                    to_array(tokens),
-                    to_array(packed),
-                    to_array(first_rows[draws].astype(np.int64)),
-                    mask(whole),
+                    to_arrow(epochs.astype(np.int32)),
+                    to_arrow(tokens),
+                    to_arrow(packed),
+                    to_arrow(first_rows[draws].astype(np.int64)),
+                    bool_column(whole),
                 ]
                 yield pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -143,7 +143,7 @@ class DrawnDocuments:
 def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
     """Count tokens by license; both arrays have a value for each document."""
     coded = license_tags.combine_chunks().dictionary_encode()
-    counts = np.bincount(numbers(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
+    counts = np.bincount(to_numpy(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
 
 
@@ -180,4 +180,4 @@ def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[Dra
 
     Memory holds one row group at a time.
     """
-    return (DrawnLine(**line) for line in rows_with(packed.path(DOCUMENTS), "doc_id", doc_ids))
+    return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS), "doc_id", doc_ids))

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline_assets.corpus.converted_shards import gather_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
-from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
@@ -168,7 +168,7 @@ def _pack(
     outputs = [
         OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
         gather_frames(staging, index, INDEX),
-        write_table(staging.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
+        write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
-from pipeline_assets.corpus.formats.arrow_columns import to_array
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.plan_format import RowRange, map_array
@@ -66,7 +66,7 @@ def write_rows(
     for shard, own, documents in _segments_by_shard(rows, segments):
         starts = shard.table.starts[documents] + segments.starts[own]
         _copy_segments(shard.token_file, starts, segments.lengths[own], segments.places[own], target)
-        ids = shard.table.doc_ids.take(to_array(documents)).to_pylist()
+        ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
         for segment, doc_id in zip(own.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()

@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from pipeline_assets.corpus.formats.compression import decompressed, detect_codec, whole_lines
+from pipeline_assets.corpus.formats.compression import decompress, detect_codec, whole_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading
@@ -105,4 +105,4 @@ def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)
     source = hash_while_reading(opened, file.path) if offset == 0 else opened
-    return decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+    return decompress(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)

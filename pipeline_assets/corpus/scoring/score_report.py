@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, truths
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_bools, to_numpy
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
@@ -144,11 +144,11 @@ class _Tally:
         """Add rows of a split."""
         lost, truncated = (sum(filter(None, table[name].to_pylist())) for name in ("tokens_lost", "truncated"))
         self._counts.update(rows=len(table), tokens_lost=lost, truncated=truncated)
-        is_scored = truths(table["nll_mean"].combine_chunks().is_valid())
-        reasons = table["reason"].filter(mask(~is_scored)).to_pylist()
+        is_scored = to_bools(table["nll_mean"].combine_chunks().is_valid())
+        reasons = table["reason"].filter(bool_column(~is_scored)).to_pylist()
         self._without_score.update(reason or UNKNOWN for reason in reasons)
-        table = table.filter(mask(is_scored))
-        rows = np.stack([numbers(table[name]) for name in _NUMBERS], axis=1)
+        table = table.filter(bool_column(is_scored))
+        rows = np.stack([to_numpy(table[name]) for name in _NUMBERS], axis=1)
         self._scored.add(rows)
         for part, (column, _, to_name, _) in _GROUPS.items():
             names = np.array([*map(to_name, table[column].to_pylist())], object)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, to_array
-from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_column, to_numpy
+from pipeline_assets.corpus.formats.parquet import read_columns, regroup_rows, write_table
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
@@ -80,7 +80,7 @@ def score_split(
     ]
     receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.size, weights))
     tables = [staging.path(receipt.files[0].path) for receipt in receipts]
-    nll = np.concatenate([numbers(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
+    nll = np.concatenate([to_numpy(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
     sample = _sample(tables, nll, recipe.rescored)
     rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _rescoring_jobs(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
@@ -95,7 +95,7 @@ def score_split(
     with_percentiles = _with_percentiles(tables, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     return BuildResult(
-        [write_table(staging.path(SCORES_FILE), SCORES_FILE, in_row_groups(with_percentiles, SCORES), SCORES)],
+        [write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(with_percentiles, SCORES), SCORES)],
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},
@@ -156,7 +156,7 @@ def _sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dic
     for path in tables:
         table = read_columns(path, _ROW_COLUMNS)
         inside = chosen[(chosen >= first) & (chosen < first + len(table))] - first
-        for row in table.take(to_array(inside)).to_pylist():
+        for row in table.take(to_arrow(inside)).to_pylist():
             sample[row["pool_file"], row["pool_row"]] = row["nll_mean"]
         first += len(table)
     return sample
@@ -195,5 +195,5 @@ def _with_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Itera
     for path in tables:
         table = read_columns(path)
         part = [None if np.isnan(value) else value for value in values[first : first + len(table)].tolist()]
-        yield table.set_column(column, SCORES.field(column), nullable(part, pa.float64()))
+        yield table.set_column(column, SCORES.field(column), to_column(part, pa.float64()))
         first += len(table)

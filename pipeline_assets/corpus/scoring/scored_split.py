@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import numbers, to_array
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.errors import InputError, one_line
 
@@ -64,7 +64,7 @@ def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
 
 def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
     table, first = pa.concat_tables(runs), 0
-    for pool_table in pool_rows(path, numbers(table["pool_row"]), columns):
+    for pool_table in pool_rows(path, to_numpy(table["pool_row"]), columns):
         joined = table.slice(first, len(pool_table))
         first += len(joined)
         for name in columns:
@@ -95,7 +95,7 @@ def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> It
             if len(inside):
                 with wrap_read_errors(path):
                     table = file.read_row_group(group, present, use_threads=False)
-                yield table.take(to_array(inside))
+                yield table.take(to_arrow(inside))
             first, rows_read = stop, rows_read + len(inside)
     if rows_read < len(rows):
         what = f"row {rows[0 if rows[0] < 0 else -1]:,} was scored, but the file has only {first:,} rows"

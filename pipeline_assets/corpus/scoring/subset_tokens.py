@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, to_array
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_column, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
@@ -137,7 +137,7 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Enc
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
             first_token += len(tokens)
     files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
-    table = pa.table({field.name: nullable([row[field.name] for row in rows], field.type) for field in ROWS}, ROWS)
+    table = pa.table({field.name: to_column([row[field.name] for row in rows], field.type) for field in ROWS}, ROWS)
     files.append(write_table(folder.path(names[2]), names[2], [table], ROWS))
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
@@ -219,7 +219,7 @@ def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[Outp
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
     column = ROWS.get_field_index("first_token")
     tables = (
-        rows.set_column(column, ROWS[column], to_array(numbers(rows[column]) + first))
+        rows.set_column(column, ROWS[column], to_arrow(to_numpy(rows[column]) + first))
         for rows, first in zip((read_columns(staging.path(part[2].path)) for part in parts), firsts, strict=False)
     )
     yield write_table(staging.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
@@ -152,11 +152,11 @@ class _ScoredRows:
             yield split, slice(first, stop)
 
     def _add(self, table: pa.Table, rows: slice, split: str, domains: dict[str, int]) -> None:
-        self.nll[rows] = numbers(table["nll_mean"].fill_null(math.nan))
-        self.percentile[rows] = numbers(table["percentile_within_split"].fill_null(math.nan))
+        self.nll[rows] = to_numpy(table["nll_mean"].fill_null(math.nan))
+        self.percentile[rows] = to_numpy(table["percentile_within_split"].fill_null(math.nan))
         self.domains[rows] = [domains.setdefault(name or "", len(domains)) for name in table["meta_domain"].to_pylist()]
-        self.tokens[rows] = numbers(table["stats_tokens"].fill_null(0))
-        self.completion_tokens[rows] = numbers(table["stats_completion_tokens"].fill_null(0))
+        self.tokens[rows] = to_numpy(table["stats_tokens"].fill_null(0))
+        self.completion_tokens[rows] = to_numpy(table["stats_completion_tokens"].fill_null(0))
         self.present_columns |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
         if any(rule.where for rule in self.recipe.ordered):
             import polars as pl  # only in this process and only if needed: its threads do not survive a fork
@@ -171,7 +171,7 @@ class _ScoredRows:
             self.candidates[rows, column] = candidates
             if rule.max_rows is not None or rule.balance:
                 numbers_in_table = np.flatnonzero(candidates)
-                ids = table["id"].take(to_array(numbers_in_table)).to_pylist()
+                ids = table["id"].take(to_arrow(numbers_in_table)).to_pylist()
                 order = selection_order(self.recipe.seed, name, split, ids)
                 self.order[rows.start + numbers_in_table, column] = order
 
@@ -232,8 +232,8 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
         rows = chosen[first : first + len(table)]
         first += len(table)
         if rows.any():
-            table = _cast_columns(table.filter(mask(rows)), SCHEMA.names, shard.split)
-            yield table.append_column(RULE, repeated(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
+            table = _cast_columns(table.filter(bool_column(rows)), SCHEMA.names, shard.split)
+            yield table.append_column(RULE, repeat_text(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
 
 
 def _decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:

@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.formats.arrow_columns import repeated, to_array
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
 from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
@@ -104,7 +104,7 @@ def _shard(
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),
-        write_table(staging.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
+        write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
     ledger = Ledger.from_counts(read)
@@ -246,11 +246,11 @@ class ShardedDocuments:
                 self.license_tokens.update(count_license_tokens(tags, in_rows.astype(np.int32)))
             columns = [
                 table.doc_ids[:kept],
-                repeated(shard.source, kept),
-                repeated(shard.path, kept),
-                to_array(table.rows[:kept]),
+                repeat_text(shard.source, kept),
+                repeat_text(shard.path, kept),
+                to_arrow(table.rows[:kept]),
                 tags,
-                to_array(starts),
-                to_array(tokens),
+                to_arrow(starts),
+                to_arrow(tokens),
             ]
             yield pa.Table.from_arrays(columns, schema=SCHEMA)

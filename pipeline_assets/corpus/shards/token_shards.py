@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, sealed_in
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, read_sealed_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
@@ -162,7 +162,7 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
 def _token_shards(opened: PinnedFolder, digest: str | None) -> TokenShards:
     if opened.size(FILE_NAME) is None:
         raise InputError("no sealed artifact found (manifest.json is missing)", opened.path, _FOLDER_FIX)
-    manifest = sealed_in(opened)
+    manifest = read_sealed_manifest(opened)
     if digest is not None and manifest.digest != digest:
         raise RetryableError("set was replaced since it was opened", opened.path, _REOPEN_HINT)
     shard_files = [file for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX)]
@@ -224,9 +224,9 @@ def _mapped(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -
 
 def _lines_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
     """Return the lines of documents with tokens in [begin, end) of the stream."""
-    from pipeline_assets.corpus.formats.arrow_columns import numbers
+    from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 
-    starts = numbers(documents["start"])
+    starts = to_numpy(documents["start"])
     low, high = max(0, int(np.searchsorted(starts, begin, "right")) - 1), int(np.searchsorted(starts, end))
     lines: list[dict[str, Any]] = documents.slice(low, high - low).to_pylist()
     return [line for line in lines if line["start"] + line["tokens"] > begin]

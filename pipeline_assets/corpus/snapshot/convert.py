@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
-from pipeline_assets.corpus.formats.arrow_columns import mask
+from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
@@ -208,7 +208,7 @@ def _convert_parquet(
             writer.count(dropped_key(rule.text), int((failed[in_window] == number).sum()))
         kept = in_window & (failed < 0)
         row_numbers = (numbers[kept] + group.first_row).tolist()
-        for row_number, row in zip(row_numbers, read_rows(batch.filter(mask(kept))), strict=True):
+        for row_number, row in zip(row_numbers, read_rows(batch.filter(bool_column(kept))), strict=True):
             yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.document(row, row_number)
 
 

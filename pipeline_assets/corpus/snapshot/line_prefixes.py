@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from pipeline_assets.corpus.formats.compression import decompressed, detect_codec
+from pipeline_assets.corpus.formats.compression import decompress, detect_codec
 from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, delete_spans
@@ -116,7 +116,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
             removed then.
     """
     try:
-        text = decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
+        text = decompress(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
         for _, block in lines_with_offsets(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.arrow_columns import numbers, strings, to_array
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -109,8 +109,8 @@ def encode_shard(
             lengths.append(runs.lengths)
     tokens = np.concatenate(lengths)
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
-    texts = [strings(doc_ids), strings(license_tags)]
-    columns = [*texts, to_array(np.array(rows, np.int64)), to_array(starts), to_array(tokens)]
+    texts = [string_column(doc_ids), string_column(license_tags)]
+    columns = [*texts, to_arrow(np.array(rows, np.int64)), to_arrow(starts), to_arrow(tokens)]
     with DurableFile(folder.path(documents_name)) as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
     rejects = [reject.to_json() for reject in encoding.rejects]
@@ -210,9 +210,9 @@ class DocumentTable:
             table = pa.ipc.open_file(file).read_all()
         self.doc_ids: pa.ChunkedArray = table["doc_id"]
         self.license_tags: pa.ChunkedArray = table["license_tag"]
-        self.rows: NDArray[np.int64] = numbers(table["row"])
-        self.starts: NDArray[np.int64] = numbers(table["start"])
-        self.tokens: NDArray[np.int32] = numbers(table["tokens"])
+        self.rows: NDArray[np.int64] = to_numpy(table["row"])
+        self.starts: NDArray[np.int64] = to_numpy(table["start"])
+        self.tokens: NDArray[np.int32] = to_numpy(table["tokens"])
 
 
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:

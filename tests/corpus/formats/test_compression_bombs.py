@@ -26,7 +26,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline_assets.corpus.formats.compression import detect_codec, decompressed
+from pipeline_assets.corpus.formats.compression import detect_codec, decompress
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
 from pipeline_assets.spine.errors import InputError
@@ -36,7 +36,7 @@ def peak():  # not ru_maxrss: that begins with what the process had which this o
 
 def read(name):
     with open(name, "rb") as file:
-        return sum(map(len, decompressed(file, detect_codec(file.peek(16)), name, "", 1 << 20)))
+        return sum(map(len, decompress(file, detect_codec(file.peek(16)), name, "", 1 << 20)))
 
 small, bomb = sys.argv[1:]
 read(small)

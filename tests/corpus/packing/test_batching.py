@@ -115,7 +115,7 @@ def test_the_index_is_decompressed_before_the_first_batch_and_never_again(
 ) -> None:
     """In a shuffled order, each row would otherwise decompress a frame of the index."""
     loader = batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS), 4, 7)
-    monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompressed", None)
+    monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompress", None)
 
     assert sorted(row for _, _, rows in loader for row in rows.tolist()) == list(range(21))
 
