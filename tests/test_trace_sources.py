@@ -192,7 +192,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
         (
             [raw, "--row", 0],
             f"{raw}: stage_a/raw has no rows; "
-            "pass the folder of documents, of a packed set, or of a split, such as megatron/<name>/train",
+            "choose a folder of documents, a packed set, or a split, such as megatron/<name>/train",
         ),
     ]
 

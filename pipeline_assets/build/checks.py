@@ -14,11 +14,10 @@ CheckFunction = Callable[[Artifact, Target, Path], Verdict]
 
 @dataclass(frozen=True)
 class Check:
-    """Check of an artifact of a kind.
+    """Check of an artifact after its build.
 
     Attributes:
-        question: The invariant, as a sentence for people.
-        evaluate: Evaluates an artifact, with its target and the data root.
+        question: The invariant, as a sentence for the UI.
         is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
     """
 
@@ -29,20 +28,13 @@ class Check:
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Return the check of a function that needs only the artifact.
-
-    The function's name becomes the check's name; the first paragraph of its docstring is shown in the UI.
-    """
-    return context_check(
-        functools.wraps(function)(lambda artifact, target, root: function(artifact)), is_blocking=is_blocking
-    )
+    """Return a check whose function reads only the artifact; see `context_check`."""
+    with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
+    return context_check(with_context, is_blocking=is_blocking)
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Return the check of a function that also needs target and data root.
-
-    Name and question come from the function, as in `artifact_check`.
-    """
+    """Return a check with a function's name, and its docstring's first paragraph as text."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 
@@ -60,7 +52,7 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
 
 
 def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the label names of the kinds of a target and its members."""
+    """Yield kinds and label names of a target and its members."""
     for member in target.members:
         yield from _labels(member)
     yield target.kind.name, target.kind.labels
@@ -69,19 +61,16 @@ def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
 def ledger_adds_up(artifact: Artifact) -> Verdict:
     """Check that rows in = out + merged + dropped + rejected.
 
-    The reject file must contain as many rows as the ledger.
+    The reject file must contain as many rows as the ledger counts.
     """
     ledger = artifact.manifest.identity.ledger
     reject_rows = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
-    numbers = {
-        "in": ledger.rows_in,
-        "out": ledger.out,
-        "dropped": ledger.total_dropped,
-        "rejected": ledger.total_rejected,
-    }
-    is_valid = ledger.adds_up and ledger.total_rejected == reject_rows
-    message = str(ledger) if is_valid else f"not so: {ledger}; {reject_rows:,} rows in the file of rejects"
-    return Verdict(is_valid, message, numbers)
+    dropped, rejected = ledger.total_dropped, ledger.total_rejected
+    is_valid = ledger.adds_up and rejected == reject_rows
+    message = str(ledger) if is_valid else f"mismatch: {ledger}; {reject_rows:,} rows in the reject file"
+    return Verdict(
+        is_valid, message, {"in": ledger.rows_in, "out": ledger.out, "dropped": dropped, "rejected": rejected}
+    )
 
 
 FILES = context_check(files_match_manifest)

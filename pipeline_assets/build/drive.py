@@ -1,8 +1,4 @@
-"""The driver, the only way to a sealed artifact.
-
-It builds an artifact that is not up to date, copies its manifest for git, and runs its checks. Assets, commands and
-rebuilds use it; they differ only in what they report.
-"""
+"""The driver, through which assets, commands and rebuilds build every artifact."""
 
 import logging
 import time
@@ -24,8 +20,8 @@ class BuildReport:
     """Result of a build.
 
     Attributes:
-        was_current: Whether the artifact matched its recipe before, so that nothing was built.
-        checks: Results of the checks that ran now.
+        was_current: Whether the artifact already matched its recipe, so nothing was built.
+        checks: Results of the checks that this build ran; empty if earlier results are valid.
     """
 
     artifact: Artifact
@@ -34,12 +30,9 @@ class BuildReport:
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
-    """Build an artifact unless it matches its recipe, and run its checks.
+    """Build an artifact unless it matches its recipe, copy its manifest, run its checks.
 
-    A failed check raises nothing: see `Target.raise_if_failed`. `rerun_checks` repeats checks that ran before.
-
-    Raises:
-        InputError: As the `build` of the kind.
+    A failed check raises no error; see `Target.raise_if_failed`. `rerun_checks` repeats checks whose results are valid.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)
@@ -54,11 +47,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 def build_without_checks(target: Target, run: Run) -> Artifact:
     """Build an artifact unless it matches its recipe, without checks.
 
-    Two runs may need one upstream artifact: the second waits, up to `run.wait_s`, and then uses it.
-
-    Raises:
-        InputError: As the `build` of the kind.
-        BuilderBusy: Another process still builds it after `run.wait_s`.
+    If another process is building it, wait up to `run.wait_s` seconds and use its result; then raise BuilderBusy.
     """
     deadline = time.monotonic() + run.wait_s
     has_logged = False

@@ -38,7 +38,7 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
 def outcomes(manifest: Manifest) -> list[FigureOutcome]:
     """Return planned and real figures in display order.
 
-    Plans are outside the digest; one that cannot be parsed is omitted.
+    Planned figures are provenance, which no digest protects; malformed ones are skipped.
     """
     real, stored, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
     for name, value in stored.items() if isinstance(stored, dict) else ():

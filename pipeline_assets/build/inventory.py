@@ -1,7 +1,7 @@
 """States of the artifacts in a data root.
 
-Nothing here writes a byte or takes part in recovery. A builder is detected by a shared attempt at its lock, which is
-released immediately, and only if a staging directory exists. Files are compared with their sizes, not hashed.
+Reading a state changes no file. A running builder is detected by trying its lock, only if a staging directory exists.
+Files are compared with their sealed sizes, not hashed.
 """
 
 import contextlib
@@ -25,13 +25,12 @@ Condition = Literal["current", "failed", "stale", "damaged", "missing", "buildin
 
 @dataclass(frozen=True)
 class PartialBuild:
-    """Staging directories of an artifact, or folders that a seal moved aside.
+    """Staging directories of an artifact, or replaced folders that a seal moved aside.
 
     Attributes:
-        folders: All these folders; the other attributes describe the last one.
-        finished_shards: Number of finished shards by stage, in order of names.
-        last_write: Latest write of a builder.
-        is_sealing: Whether everything is built and only the seal was interrupted.
+        folders: All these folders, oldest first; the other attributes describe the newest.
+        finished_shards: Number of finished shards by stage, in order of stage names.
+        is_sealing: Whether all shards are built and only the seal is incomplete.
         builder: Running builder; None if no process holds the lock.
     """
 
@@ -44,7 +43,7 @@ class PartialBuild:
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a sealed artifact; a part is None if its manifest does not state it."""
+    """Size of a sealed artifact; a value is None if the manifest does not state it."""
 
     documents: int | None = None
     tokens: int | None = None
@@ -56,12 +55,11 @@ class ArtifactStatus:
     """State of one requested artifact.
 
     Attributes:
-        condition: State of the build, if one is running or was interrupted; otherwise that of the sealed artifact. A
-            leftover next to an up-to-date artifact is ignored, because no build will use it.
-        sealed: State of the sealed artifact, even during another build.
+        condition: `building` or `interrupted`, otherwise as `sealed`. A leftover next to an artifact that matches its
+            recipe is ignored, because no build will use it.
+        sealed: State of the sealed artifact, even while it is being rebuilt.
         reason: Why it is failed, stale, damaged or missing; None if it is current.
         manifest: None if no readable artifact is sealed.
-        checks: Results of the checks of the sealed artifact.
     """
 
     target: Target
@@ -76,17 +74,13 @@ class ArtifactStatus:
 
     @property
     def matches_recipe(self) -> bool:
-        """Check whether the sealed artifact matches its recipe, so is not rebuilt."""
+        """Check whether the sealed artifact matches its recipe, so no build replaces it."""
         return self.sealed in ("current", "failed")
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests.
-
-    Attributes:
-        damage: Why its manifest cannot be read; `digest` and `name` are then None.
-    """
+    """Artifact that no recipe requests; with `damage`, its manifest cannot be read."""
 
     folder: Path
     name: str | None = None
@@ -97,10 +91,9 @@ class Orphan:
 
 
 def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
-    """Return the state of each target of a recipe, in the order of `targets`.
+    """Return the state of each target of a recipe; `targets` are upstream first.
 
-    Targets are upstream first. An artifact whose input is stale, damaged or blocked by a check is stale too, even
-    if its own manifest matches.
+    An artifact whose input is stale, damaged or failed is stale too, even if its own manifest matches.
     """
     states: dict[str, State] = {}
     statuses = []
@@ -115,7 +108,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
 
 
 def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
-    """List sealed artifacts that no target of a known recipe names, by folder."""
+    """List sealed artifacts that no target of a known recipe requests, by folder."""
     requested = {lineage.root / target.folder for target in targets}
     unreadable = ((folder, error) for folder, error in lineage.unreadable.items() if folder not in requested)
     orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
@@ -127,10 +120,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 
 def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return the state of a target.
-
-    `has_leftover`: a staging directory or leftover exists; large folders are scanned once for all targets.
-    """
+    """Return the state of a target; `has_leftover` if a staging or replaced folder exists."""
     place = root / target.folder
     unfinished = _unfinished(place) if has_leftover else None
     sealed, explanation = target.state(root)
@@ -157,9 +147,9 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
 
 
 def _unfinished(place: Path) -> PartialBuild | None:
-    """Return the build in progress, or what an interrupted one left.
+    """Return the running or interrupted build; None if neither exists.
 
-    The folders are listed again after the lock was read: a build that ended in between was not interrupted.
+    The folders are listed again after the lock was read, because a build may have ended in between.
     """
     if not _partial_folders(place):
         return None
@@ -174,7 +164,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
 
 
 def _partial_folders(place: Path) -> list[Path]:
-    """List staging directories, oldest first; or folders that a seal moved aside."""
+    """List staging directories, oldest first; without any, replaced folders."""
     return staging_folders(place) or leftover_folders(place, "old")
 
 
@@ -187,7 +177,7 @@ def _last_write(folder: Path) -> datetime.datetime:
 
 
 def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
-    """Return the end of a build; None if its provenance does not state it."""
+    """Return the end time of a build; None if its provenance does not state it."""
     try:
         started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)
         return started + datetime.timedelta(seconds=provenance["seconds"])
@@ -200,7 +190,7 @@ def _size(folder: Path, manifest: Manifest | None) -> Size:
         return Size()
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
-    except InputError:  # a member is damaged, which `reason` states
+    except InputError:  # a member is damaged; the status reason reports it
         stored = list(manifest.storage)
     counts, stored_bytes = manifest.identity.counts, sum(file.bytes for file in stored) if stored else None
     return Size(total(counts.get("documents")), total(counts.get("tokens")), stored_bytes)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
 Build = Callable[[Target, Run], Artifact]
-"""Builds the artifact of a target in the data root of a run; one that matches its recipe is not changed."""
+"""Builds the artifact of a target in the data root of a run, unless it matches its recipe."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class Job:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """Part of the recipe that the bytes depend on."""
         return self.target.recipe
 
     @property
@@ -53,18 +52,11 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
-        """Return inputs by partition, or by name if they have none.
-
-        Args:
-            kinds: Kinds of the inputs to return; none returns all.
-        """
+        """Return inputs by partition (or by name without one), only those of `kinds` if set."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
-        return {
-            target.partition or target.name: artifact
-            for target, artifact in opened
-            if not names or target.kind.name in names
-        }
+        chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
+        return {target.partition or target.name: artifact for target, artifact in chosen}
 
 
 Rows = list[dict[str, str]]
@@ -72,23 +64,22 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of artifact, described only here.
+    """Kind of artifact: its build, its checks and its views.
 
     Attributes:
         name: `system/artifact`.
-        stage: Stage and version that build it.
-        build: Builds one from its target alone, so that a target from a manifest suffices.
-        description: Description for people; the first line is a summary.
+        build: Builds an artifact from its target alone, so `rebuild` can use a target read from a manifest.
+        description: Markdown for the UI; the first line is a summary.
         formats: Formats of its files, as shown in the UI.
         external_inputs: Returns the local files outside the data root that a sealed artifact was built from, or None.
-        labels: Names of files that are not content: they contain a time or a path.
-        checks: Checks of every artifact. If the first one, of the files, fails, the others do not run.
-        rows: Access to its rows for trace, peek, diff and scoring; None if it has none.
-        preview: Returns a table for people; by default, the first rows.
-        after_build: Writes additional files next to an artifact.
-        listing: Lists the external files that a target needs, before its build; None if it needs only artifacts.
-        tokens: Returns the tokens that a recipe requests; None if all.
-        pool: Dagster pool that limits its parallel steps; steps that read a hub use `hub`.
+        labels: Names of files that are not content, because they contain a time or a path.
+        checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
+        rows: Access to its rows for trace, peek, diff and scoring; None if it has no rows.
+        preview: Returns the preview table of the UI; None shows the first rows.
+        after_build: Writes additional files next to the artifact.
+        listing: Lists the external files that a build needs, before it starts; None if it needs only artifacts.
+        tokens: Returns the planned number of tokens that a recipe requests; None if it sets no number.
+        pool: Dagster pool that limits parallel builds; kinds that read a hub use `hub`.
     """
 
     name: str
@@ -120,16 +111,10 @@ class Kind:
         partition: str | None = None,
         **more: Any,
     ) -> Target:
-        """Return the target of this kind for a recipe.
+        """Return the target of this kind in the folder `system/recipe/artifact/partition`.
 
-        Its folder is `system/recipe/artifact/partition` in the data root, unless `more` has another one.
-
-        Args:
-            recipe: Name of the recipe.
-            content: Part of the recipe that the bytes depend on.
-            upstream: Inputs, in order.
-            partition: Key of its partition; None if it has none.
-            more: Other attributes of the target.
+        `recipe` is the recipe's name; `content` are its values that the bytes depend on; `more` are further attributes
+        of the target, which override the defaults.
         """
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]
@@ -145,10 +130,7 @@ class Kind:
     def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
         """Run the checks of a sealed artifact, and store their results next to it.
 
-        Results are stored together; checks that a crash interrupts run again.
-
-        Raises:
-            OSError: The results cannot be stored.
+        All results are stored in one write, so after a crash all checks run again.
         """
         try:
             artifact = open_artifact(root / target.folder)
@@ -168,11 +150,11 @@ class Kind:
 
 
 Kinds = Mapping[str, Kind]
-"""Kinds by name, as manifests contain them."""
+"""Kinds by the name that manifests contain."""
 
 
 def unknown_kind(name: str, stage: StageVersion) -> Kind:
-    """Return a kind that this program cannot build, for a target from a manifest."""
+    """Return a kind that cannot be built, for a manifest whose kind is unknown."""
 
     def build(target: Target, run: Run) -> Artifact:
         raise LookupError(f"this program has no kind {name}")
@@ -181,11 +163,7 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return the `build` of artifacts with files.
-
-    Args:
-        make: Writes the files into the staging directory of a job, and describes them.
-    """
+    """Return the `build` of a kind whose files `make` writes and describes."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.with_label(target.partition)
@@ -201,7 +179,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def _reuse_earlier(staging: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
-    """Link the files of an earlier recipe if they are up to date for a target."""
+    """Link the files of an earlier recipe's artifact if they match the target."""
     try:
         artifact = open_artifact(root / earlier.target(target.kind.name, target.partition).folder)
     except (LookupError, InputError):
@@ -213,12 +191,9 @@ def _reuse_earlier(staging: StagingDir, target: Target, root: Path, earlier: "Re
 
 
 def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
-    """Return the `build` of artifacts whose files are external, or are members.
+    """Return the `build` of a kind that writes only a manifest of inputs.
 
-    Only a manifest is written. An artifact that matches its recipe is not described again, since that may take long.
-
-    Args:
-        describe: Describes the inputs.
+    `describe` lists members or external files; it may hash them all, so a sealed artifact that matches is kept as is.
     """
 
     def build(target: Target, run: Run) -> Artifact:
@@ -236,7 +211,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
 def _has_downstream(folder: Path, root: Path) -> bool:
     """Check whether other artifacts were derived from the artifact in a folder.
 
-    If none was, a listing of a failed command can be replaced without `--replace`.
+    If not, a manifest that an interrupted command left can be replaced without `--replace`.
     """
     try:
         sealed = read_manifest(folder)
@@ -253,7 +228,7 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
 
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
-    """Return the figures known before a build; `listed` are its external files."""
+    """Return the figures known before a build from its listed external files."""
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

@@ -14,7 +14,7 @@ from pipeline_assets.spine.section import Name, RecipeError, RecipeSection, vali
 
 
 class Recipe(RecipeSection):
-    """Recipe file; `system` names its system, and `name` its artifacts."""
+    """Values of a recipe file; subclasses add the sections of their system."""
 
     system: str
     name: Name
@@ -27,7 +27,7 @@ class Recipe(RecipeSection):
         return copied
 
     def final_targets(self) -> Sequence[Target]:
-        """Return the artifacts that all others are built for, in their order."""
+        """Return the artifacts that the recipe is for; the others are their inputs."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
@@ -37,11 +37,7 @@ class Recipe(RecipeSection):
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
-        """Return the target of a kind and partition.
-
-        Raises:
-            LookupError: The recipe has no such artifact.
-        """
+        """Return the target of a kind and partition; LookupError if not requested."""
         for target in self.targets():
             if (target.kind.name, target.partition) == (kind, partition):
                 return target
@@ -49,16 +45,14 @@ class Recipe(RecipeSection):
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
-        """Yield the contradictions between sections, and the folders that do not exist.
+        """Yield contradictions between sections, and missing folders unless `root` is None.
 
-        They are checked even if keys are invalid. A value of the wrong type is skipped: its own error is reported.
-
-        `root` is the data root of the build; None checks no folder.
+        They are reported together with invalid keys, so `values` may have the wrong types: such values are skipped.
         """
         return iter(())
 
     def warnings(self) -> Iterable[str]:
-        """Return warnings, a line each, about what the recipe may omit by mistake."""
+        """Yield warnings, one line each, about values that may be mistakes."""
         if self._written_name not in (None, self.name):
             yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
         for name in sorted(self.model_fields_set):
@@ -66,45 +60,33 @@ class Recipe(RecipeSection):
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
-        """Check local files that only a late step reads, before anything is built.
+        """Raise InputError early if a local file that a late step reads is unusable.
 
-        Files of a step whose artifact is up to date are skipped.
-
-        Raises:
-            InputError: A file cannot be used.
-            UsageError: A file does not fit the recipe.
+        Files of artifacts that are up to date are not checked.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
-        """Return dataset and commit of everything that is read from a hub."""
+        """Return dataset and commit of every hub source."""
         return ()
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Return the recipe with these values.
-
-        Raises:
-            UsageError: A key is unknown, a value is out of range, or sections contradict each other.
-        """
+        """Return the recipe with these values; `where` is named in errors."""
         return validate_section(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the recipe in a YAML file.
-
-        Raises:
-            UsageError: The file does not exist or is not YAML, a key is unknown, or a value is out of range.
-        """
+        """Read the recipe in a YAML file."""
         return cls.from_file_values(read_yaml(path), path)
 
     @classmethod
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        `root` is the data root of the build; None checks no folder.
+        `root` is the data root, which resolves relative folders; None does not check that folders exist.
 
         Raises:
-            UsageError: All unknown keys (with the nearest ones), invalid values and contradictions, with lines.
+            UsageError: Lists all unknown keys, invalid values and contradictions with their lines.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
@@ -133,13 +115,13 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def is_of_interest(recipe: Recipe, root: Path) -> bool:
-    """Check whether a recipe is in a data root, or has artifacts there."""
+    """Check whether a data root contains a recipe or any of its artifacts."""
     own = root / "recipes" / f"{recipe.name}.yaml"
     return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
 
 
 def recipe_of_folders(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map the folders of artifacts, absolute and relative, to names of recipes."""
+    """Map artifact folders, both relative to the data root and absolute, to recipe names."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

@@ -11,19 +11,13 @@ PROJECT_RECIPES = shipped_path("manifests/recipes")
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
-    """List the recipes of a data root by name; its own precede shipped ones."""
+    """Map names to recipe files; those of the data root override shipped ones."""
     folders = (PROJECT_RECIPES, root / "recipes")
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """Return the file of a recipe.
-
-    `name` is the path of the file, or the name of a recipe in the data root or the project.
-
-    Raises:
-        UsageError: No recipe has this name; the message suggests the nearest one.
-    """
+    """Return the file of a recipe; `name` is its path, or its name in `recipe_paths`."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = recipe_paths(root)
@@ -36,14 +30,10 @@ def recipe_path(name: str, root: Path) -> Path:
 
 
 def check_file_name(path: Path) -> dict[str, object]:
-    """Return the values of a recipe file whose name must be the recipe's `name`.
-
-    Raises:
-        UsageError: The names differ; or as `read_yaml`.
-    """
+    """Read a recipe file whose file name must be its `name`; UsageError if they differ."""
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
-        raise UsageError(f"the file is {path.stem}, its `name` is {name}", locate_key(path, ["name"]), fix)
+        raise UsageError(f"the file name is {path.stem}, but `name` is {name}", locate_key(path, ["name"]), fix)
     return values

@@ -1,6 +1,6 @@
 """Pins of recipes: revisions of hub datasets, written into recipe files.
 
-Only here may a recipe name a branch, or no revision: everything else reads recipes that are pinned.
+Only this module accepts recipes with a branch or without a revision; all others require commits.
 """
 
 import re
@@ -29,7 +29,7 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
     """Return the recipe's revision of a dataset; empty if it has none.
 
     Raises:
-        UsageError: The recipe does not read the dataset, or reads it at several revisions, or is invalid.
+        UsageError: The recipe does not read the dataset, or reads it at several revisions.
     """
     values = read_yaml(path)
     filled = {key: _filled(value) for key, value in values.items()}
@@ -37,24 +37,19 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         what = f"this recipe reads {known}, not {dataset}"
-        raise UsageError(what, path, f"choose a recipe of {dataset}, or pin {known}")
+        raise UsageError(what, path, f"choose a recipe that reads {dataset}, or pin {known}")
     revisions = {section.get("revision") for section in _hub_sections(values, dataset)}
     if len(revisions) != 1:
-        what = f"it reads {dataset} at {len(revisions)} revisions"
-        raise UsageError(what, path, "pin by hand, or give its sources one revision")
+        what = f"this recipe reads {dataset} at {len(revisions)} revisions"
+        raise UsageError(what, path, "write the commits by hand, or set one revision for all its sources")
     return str(revisions.pop() or "")
 
 
 def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
-    """Write `commit` as the recipe's revision of `dataset`.
+    """Write `commit` as the recipe's revision of `dataset`; return the previous revision.
 
-    Comments and the order of keys are kept; a list or mapping in brackets becomes one line.
-
-    Returns:
-        Previous revision; empty if it had none.
-
-    Raises:
-        UsageError: As `revision_in`, or another value would change.
+    Comments and the order of keys are kept; a list or mapping in brackets becomes one line. The previous revision is
+    empty if the recipe had none.
     """
     before = revision_in(path, dataset, systems)
     if before == commit:
@@ -65,22 +60,22 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
         section["revision"] = commit
     pinned = _with_revision(text, dataset, commit)
     if parse_yaml(pinned) != expected:
-        raise UsageError("its revision can't be changed without another value", path, "write the commit by hand")
+        raise UsageError("the YAML writer would change other values too", path, "write the commit by hand")
     durable.write_durably(path, pinned.encode())
     return before
 
 
 class _Representer(RoundTripRepresenter):
-    """YAML writer of `null` for null values, as in the shipped recipes."""
+    """YAML writer that spells null values `null`, as the shipped recipes do."""
 
 
 _Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
 
 
 def _with_revision(text: str, dataset: str, commit: str) -> str:
-    """Return a recipe with another revision of a dataset.
+    """Return a recipe's text with another revision of a dataset.
 
-    `parse_yaml` must have accepted the text: ruamel.yaml limits neither depth nor growth.
+    `parse_yaml` must have accepted the text, because ruamel.yaml limits neither nesting nor the growth of aliases.
     """
     has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
     _, _, offset = load_yaml_guess_indent(text)
@@ -110,7 +105,7 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
 
 
 def _filled(value: object) -> object:
-    """Return part of a recipe with 40 zeros in place of each missing commit."""
+    """Return recipe values with a placeholder for each missing commit."""
     if isinstance(value, list):
         return [_filled(item) for item in value]
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Versions of a recipe at the heads of its datasets on a day or in a week.
 
-A version is a recipe of its own, `NAME_YYYYMMDD.yaml`. Its file is written once, so that every build of it gets the
-same pins. Its artifacts have their own folders; those that equal the earlier version's are linked, not written again.
+A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that every build of it reads the same commits. Its
+artifacts have their own folders; files that equal those of the version before are hard links.
 """
 
 import logging
@@ -30,13 +30,13 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class Version:
-    """Version of a recipe at one moment.
+    """Version of a recipe.
 
     Attributes:
         path: Recipe file of the version, or of the newest existing version if no head moved.
-        before: Recipe file of the previous version; None if it is not built from one.
-        moved: Datasets whose commits differ from those of the previous version, as text.
-        unreachable: Errors of datasets whose head is unknown; their commits are kept.
+        before: Recipe file of the previous version; None if no head moved.
+        moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed.
+        unreachable: Errors of datasets whose head is unknown; their previous commits are used.
     """
 
     path: Path
@@ -46,19 +46,18 @@ class Version:
 
 
 def first_day(moment: datetime, period: Period) -> str:
-    """Return YYYYMMDD of the day, or of the Monday of its week."""
+    """Return the date YYYYMMDD of the day, or of the Monday of its week."""
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
 def version_for(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> Version:
-    """Return the version of a recipe at a moment.
-
-    Its file is written if a head moved since the last version.
+    """Return the version of a recipe at a moment, written if a dataset's head moved.
 
     Raises:
-        InputError: No head is known, or the recipe cannot be changed in place.
+        TransientError: The hub did not answer.
+        InputError: The head of no dataset is known.
     """
     base = recipe_path(name, root)
     versions = list_versions(name, root)
@@ -95,12 +94,12 @@ def version_for(
 
 
 def list_versions(name: str, root: Path) -> list[Path]:
-    """List the recipe files of a recipe's versions, by date."""
+    """List the files of a recipe's versions by date."""
     return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
-    """Return the file of the version before a date; the recipe's own if none exists."""
+    """Return the file of the newest version before a date, otherwise of the recipe."""
     earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 
@@ -108,9 +107,9 @@ def earlier_version(name: str, date: str, root: Path) -> Path:
 def delete_versions(
     name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove the artifacts of all but the `keep` newest versions.
+    """Remove the artifacts of all but the `keep` (at least 1) newest versions.
 
-    Recipe files and artifacts that another recipe requests are kept. At least one version is kept.
+    Recipe files, and artifacts that another recipe requests, are kept.
     """
     old = {path.stem for path in list_versions(name, root)[: -max(keep, 1)]}
     recipes, _ = systems.load_recipes(root)

@@ -23,16 +23,11 @@ R = TypeVar("R", bound=Recipe)
 def write_new_recipe(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """Write a recipe into a data root, unless it cannot be built there.
-
-    The first line of the file names the command that writes it.
-
-    Returns:
-        Recipe and its file.
+    """Write a recipe into a data root, and return it with its file.
 
     Raises:
-        UsageError: A section is invalid, the file is not from this command, or a folder has another artifact that must
-            not be replaced.
+        UsageError: A value is invalid, the file was written or edited by hand, or a folder has another artifact that
+            must not be replaced.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.from_mapping(content, path)
@@ -50,16 +45,16 @@ def write_new_recipe(
 
 
 def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
-    """Copy a recipe file into the data root, under its name; return the copy.
+    """Copy a recipe file into the data root as `recipes/NAME.yaml`; return the copy.
 
     Raises:
-        UsageError: Another recipe has this name, and `replace` is not set.
+        UsageError: The data root has another recipe of this name, and `replace` is not set.
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():
         text = RECIPE_FILE.read_raw(path)
         if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
-            fix = "pass its name, rename one of them, or run with --replace"
+            fix = "run that one by its name, rename one of them, or run with --replace"
             raise UsageError("another recipe exists", kept, fix)
         durable.make_folder(kept.parent)
         durable.write_durably(kept, text)
@@ -67,14 +62,14 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
 
 
 def _marked(content: str, command: str) -> str:
-    """Return a recipe with a first line that shows whether it was edited later."""
+    """Add a first line with a hash, by which later edits are detected."""
     return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
     """Raise UsageError if a recipe file must not be overwritten.
 
-    It was written or edited by hand, or built artifacts that the new recipe does not request.
+    That is a file which a person wrote or edited, or which built artifacts that the new recipe does not request.
     """
     if replace:
         return
@@ -84,8 +79,8 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         raise UsageError("another recipe exists", path, fix)
     if present != _marked(present.partition("\n")[2], command):
         fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
-        raise UsageError("it was edited since it was written", path, fix)
+        raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)
     requested = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
         if target.folder not in requested and target.matches_recipe(root):
-            raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)
+            raise UsageError(f"the recipe in this file built {target.folder}, the new one does not", path, fix)

@@ -1,6 +1,6 @@
 """Run settings: data root, workers, memory and hub access.
 
-They never change content. They come from options, otherwise from CORPUSMILL_* variables, which have limits.
+They never change content. They come from options, otherwise from CORPUSMILL_* variables.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _UNLIMITED = 2**31
 
 @dataclass(frozen=True)
 class NumberSetting:
-    """Environment variable with a whole number, and its default if unset or empty."""
+    """Environment variable with an integer, its default if unset or empty, and its range."""
 
     variable: str
     default: int
@@ -30,11 +30,7 @@ class NumberSetting:
     maximum: int = _UNLIMITED
 
     def read(self, variables: Mapping[str, str]) -> int:
-        """Return the number in the environment variables, or the default.
-
-        Raises:
-            UsageError: The value is not a whole number, or out of range.
-        """
+        """Return the variable's number or the default; UsageError if it is invalid."""
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
             is_limited = self.maximum < _UNLIMITED
@@ -70,14 +66,14 @@ class Run:
     """Settings of a build.
 
     Attributes:
-        root: The data root.
-        settings: Workers, memory, compression level and other run settings.
-        hub: Reading access to a hub; None if nothing is read from one.
+        root: Data root.
+        settings: Settings of the engine: workers, memory, compression level.
+        hub: Hub to read from; None if nothing is read from a hub.
         replace: Whether a build may replace a damaged artifact, or one of another recipe.
-        wait_s: Seconds to wait while another process builds the same artifact; 0 refuses immediately.
-        publishes: Whether artifacts for a hub are uploaded; a rebuild uploads nothing.
-        remote_launcher: Remote launcher of score shards; None runs them on this machine.
-        previous_recipe: Recipe whose artifacts are reused if they are up to date; None reuses none.
+        wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusy immediately.
+        publishes: Whether publications are uploaded to the hub; a rebuild uploads nothing.
+        remote_launcher: Creates the launcher of score shards on other machines; None scores on this machine.
+        previous_recipe: Recipe whose artifacts are linked where they match; None links none.
     """
 
     root: Path
@@ -105,10 +101,7 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        The default hub is the one of the environment, with its cache in the data root.
-
-        Raises:
-            UsageError: A variable has an invalid value.
+        The default hub is that of `open_hub`.
         """
         settings = RunSettings(
             WORKERS.read(variables) if workers is None else workers,
@@ -124,13 +117,13 @@ class Run:
         return cls(root, settings, hub or open_hub(root, variables), replace, wait_s, remote_launcher=remote_launcher)
 
     def require_hub(self, what: str) -> HubFiles:
-        """Return the hub that `what` is read from; raise ValueError without a hub."""
+        """Return the hub; raise ValueError that names `what` if the run has none."""
         if self.hub is None:
             raise ValueError(f"{what} is read from a hub, but this run has no hub")
         return self.hub
 
     def with_label(self, partition: str | None) -> Self:
-        """Return a copy that names a partition in its progress lines."""
+        """Return a copy whose progress lines name a partition."""
         return replace(self, settings=replace(self.settings, subject=partition or ""))
 
     def provenance(self) -> Mapping[str, Any]:
@@ -145,9 +138,5 @@ class Run:
 
 
 def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """Return the hub of the environment, with its cache in a data root.
-
-    Raises:
-        UsageError: CORPUSMILL_HUB_TRIES has an invalid value.
-    """
+    """Return access to the hub, with its cache in a data root."""
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.read(variables))

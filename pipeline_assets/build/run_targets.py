@@ -19,9 +19,9 @@ class TargetOutcome:
 
     Attributes:
         manifest: None if the target waits for others or failed.
-        was_current: Whether it matched its recipe before, so that nothing was built.
-        checks: Results of the checks, if they ran.
-        failure: Error of the build, or the blocking check that failed.
+        was_current: Whether it already matched its recipe, so nothing was built.
+        checks: Results of the checks; empty if the target was up to date.
+        failure: Error of the build or of a blocking check.
     """
 
     target: Target
@@ -34,15 +34,14 @@ class TargetOutcome:
 def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:
     """Build targets of a recipe, upstream first, and yield their outcomes.
 
-    Targets that are up to date are skipped. An artifact that a check blocks is not built again: its checks run again.
-
-    `keep_going` continues after a failure with targets that do not depend on it.
+    Targets that are up to date are not built. A target that failed a check is not rebuilt either: its checks run again.
 
     Raises:
-        InputError: A build failed, or a blocking check. With `keep_going`: only a RetryableError that would fail every
-            target, or the single failure if no target remains.
+        InputError: A build or a blocking check failed. `keep_going` instead yields the failure and continues with
+            targets that do not depend on it, except if the error would fail every target (RetryableError), or if it is
+            the only one and all other targets are up to date.
     """
-    root = run.root.absolute()  # paths in messages are valid in any working directory
+    root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
     failed: set[str] = set()  # roles
     for number, target in enumerate(targets):
@@ -76,7 +75,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
 
 
 def _is_waiting(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether a joint artifact has an input that nothing has built."""
+    """Check whether a target of all partitions lacks an input that is not among `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(
         upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)

@@ -14,14 +14,13 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 
 
 class Systems:
-    """Systems by name.
+    """Systems by name, each with a page: a module that is imported on first use.
 
-    The name is `system` in a recipe, and the first part of the names of kinds and of asset keys. The page is a module
-    with `RECIPE`, the class of the system's recipes, and `KINDS`, its kinds of artifacts. It is imported when one of
-    them is requested.
+    The name is `system` in recipes, and the first part of kinds' names and asset keys. A page defines `RECIPE`, the
+    class of the system's recipes, and `KINDS`, its kinds of artifacts.
 
     Attributes:
-        pages: Names of modules by system.
+        pages: Module names by system.
         kinds: Kinds of all systems by name.
     """
 
@@ -34,9 +33,7 @@ class Systems:
     def add(self, name: str, page: str) -> None:
         """Add a system, before any of its recipes or artifacts is read.
 
-        Args:
-            name: Also the folder of its artifacts in a data root.
-            page: Name of the module that describes it.
+        `name` is also the folder of its artifacts in a data root; `page` is the module's name.
         """
         self.pages[name] = page
         AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
@@ -50,33 +47,23 @@ class Systems:
         return self.kinds[kind].labels if kind in self.kinds else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
-        """Return the class of a system's recipes."""
         recipe: type[Recipe] = self.page(system).RECIPE
         return recipe
 
     def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
-        """Read the recipe in a file, of the class that its `system` names.
-
-        `root` is the data root in which it will be built and whose folders it may name; None checks no folder.
-
-        Raises:
-            UsageError: The file or the system is unknown, or the recipe is invalid.
-        """
+        """Read a recipe file as a recipe of its `system`; `root` as in `from_file_values`."""
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Return the recipe with the values of a file; errors as in `read_recipe`."""
+        """Return a file's values as a recipe of its `system`."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
-            raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(self.pages)}")
+            known = ", ".join(self.pages)
+            raise UsageError(f"`system` must be one of {known}, got {system!r}", path, "correct it")
         return self.recipe_class(system).from_file_values(values, path, root)
 
     def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
-        """Read all recipes that can be run by name in a data root.
-
-        Returns:
-            Valid recipes by name, and the errors of invalid ones.
-        """
+        """Read all recipes that a data root knows by name, and the errors of invalid ones."""
         recipes: list[Recipe] = []
         errors: list[InputError] = []
         for path in recipe_paths(root).values():

@@ -40,9 +40,9 @@ class ExternalInputs(Protocol):
 
 
 class CountLimit(Protocol):
-    """Limit that a recipe sets for the counts of an artifact.
+    """Limit of a recipe on the counts of an artifact, reported as the check `check`.
 
-    It is evaluated with the manifest whenever the state is read. `check` is the name of the check that reports it.
+    It is evaluated whenever the state is read, since it may change after the build.
     """
 
     @property
@@ -57,21 +57,17 @@ class Target:
     """Artifact that a recipe requests.
 
     Attributes:
-        kind: Its kind, which builds and checks it.
-        name: Name for people; not in the digest, nor are the names of inputs.
-        folder: Folder below the data root.
-        recipe: The part of the recipe that the bytes depend on. A setting of a later step would rebuild the artifact.
-        upstream: Inputs, in order.
-        tokenizer: {family, sha256}; None if the artifact uses none.
+        name: Name in messages and in the manifest; not in the digest.
+        folder: Path relative to the data root.
+        recipe: Only the recipe values that its bytes depend on; any other value would cause needless rebuilds.
+        tokenizer: {family, sha256}; None if unused.
         partition: Key of the partition; None if its kind has none.
-        name_key: Recipe key that determines the folder.
-        export_as: Name of the copy of the manifest for git; None if it is not copied.
-        intended_use: What the recipe builds from it, for the manifest. It changes no byte, so recipes can share the
-            artifact. None if not recorded.
-        external_inputs: Local files outside the data root that it is built from; None if it has none.
-        checked_against: Artifacts that its checks read; its content does not depend on them.
-        count_limit: Limit for its counts; None if the recipe sets none.
-        is_external: Whether another recipe builds it. It is then up to date, however it was built.
+        name_key: Recipe key that messages suggest to change if the folder is occupied.
+        export_as: File name of the manifest's copy for git; None if it is not copied.
+        intended_use: Later use of the artifact, for its provenance only: recipes with other uses share it.
+        external_inputs: Local input files outside the data root; None if it has none.
+        checked_against: Artifacts that its checks read, but its build does not.
+        is_external: Whether another recipe builds it; it then counts as up to date, however it was built.
     """
 
     kind: "Kind"
@@ -91,7 +87,6 @@ class Target:
 
     @property
     def stage(self) -> StageVersion:
-        """Stage and version that build it."""
         return self.kind.stage
 
     @property
@@ -105,11 +100,7 @@ class Target:
         return tuple(target for target in self.upstream if target.folder.parent == self.folder)
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
-        """Return the upstream artifacts with their current digests.
-
-        Raises:
-            InputError: An upstream artifact is not sealed.
-        """
+        """Return names and digests of the upstream artifacts; InputError if unsealed."""
         artifacts = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
         return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in artifacts]
 
@@ -120,10 +111,7 @@ class Target:
     def plan(self, root: Path) -> dict[str, Any]:
         """Return everything that the bytes depend on.
 
-        Finished shards of an interrupted build are reused only by an equal plan.
-
-        Raises:
-            InputError: An upstream artifact is not sealed.
+        Finished shards of an interrupted build are reused only if the plan is equal.
         """
         return self.build_spec() | {"inputs": self.inputs(root)}
 
@@ -136,13 +124,11 @@ class Target:
             changes = changed_keys(identity.recipe, self.recipe)
             return f"the recipe changed ({', '.join(f'`{key}`: {change}' for key, change in changes.items())})"
         if identity.stage != self.stage:
-            return f"it was made by {identity.stage}, the program has {self.stage}"
+            return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
-        if (
-            self.external_inputs is not None
-            and (changed := self.external_inputs.describe_changes(root, manifest)) is not None
-        ):
+        external = self.external_inputs
+        if external is not None and (changed := external.describe_changes(root, manifest)) is not None:
             return changed
         sealed_with = {entry["name"]: entry["digest"] for entry in identity.upstream}
         for target in self.upstream:
@@ -157,10 +143,7 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state of the artifact and the reason as text.
-
-        `failed`: the artifact matches its recipe, but a blocking check failed.
-        """
+        """Return the state of the artifact with its reason, or its digest if current."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -170,15 +153,13 @@ class Target:
         reason = self.staleness_reason(root, manifest)
         if reason:
             return "stale", reason
-        failed = [
-            f"{check.name} failed: {check.because}"
-            for check in self.results(root, manifest)
-            if check.is_blocking_failure
-        ]
-        return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
+        failed = [check for check in self.results(root, manifest) if check.is_blocking_failure]
+        if failed:
+            return "failed", "; ".join(f"{check.name} failed: {check.because}" for check in failed)
+        return "current", manifest.digest
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the results of the checks that ran and apply to the sealed artifact."""
+        """Return stored check results, with the recipe's present count limit applied."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:
@@ -187,16 +168,13 @@ class Target:
         return (*(check for check in applying if check.name != result.name), result) if result.applies else applying
 
     def matches_recipe(self, root: Path) -> bool:
-        """Check whether a sealed artifact matches this target, whatever its checks say.
-
-        A rebuild would give equal bytes.
-        """
+        """Check whether the sealed artifact equals a rebuild, whatever its checks say."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:
-        """Check whether the artifact is current and its checks ran with the present limit.
+        """Check whether the artifact is current and its check results are too.
 
-        A crash may come between seal and checks, and another limit does not change the digest.
+        A crash can prevent the checks of a sealed artifact, and a changed count limit does not change its digest.
         """
         if self.state(root)[0] != "current":
             return False
@@ -219,13 +197,12 @@ class Target:
     def build(self, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """Build the artifact unless it matches its recipe.
 
-        An artifact that matches is not changed; another one is replaced only if `replace` is set. `make` writes the
-        files into the staging directory, and describes them.
+        `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that it read
+        does not match its pinned hash, or if an input was replaced.
 
         Raises:
             UsageError: The folder has another artifact, and `replace` is not set.
-            InputError: The folder has a damaged artifact, a check blocks an input, a file that was read does not match
-                its hash, another process is building the artifact, or `make` failed.
+            InputError: The folder has a damaged artifact, a check blocks an input, or another process is building.
         """
         recover(root / self.folder)
         if self.matches_recipe(root):
@@ -271,14 +248,10 @@ class Target:
         since: Stopwatch,
         replace: bool,
     ) -> Artifact:
-        """Seal a manifest for inputs, members or external files.
+        """Seal an artifact without files: its manifest lists members or external files.
 
-        If external files changed, what was built from the sealed manifest would lose its input: `replace` decides
-        whether other content may replace it.
-
-        Raises:
-            UsageError: The folder has other content, and `replace` is not set.
-            InputError: A check blocks an input.
+        A sealed manifest with other content is replaced only if `replace` is set, because artifacts that were built
+        from it would lose their input.
         """
         member_folders = {member.folder for member in self.members}
         inputs = [

@@ -141,7 +141,7 @@ def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
     second = section.replace("source: fineweb_edu", "source: again").replace("revision: main", f"revision: {COMMIT}")
     path.write_text(text.replace(section, section + second))
 
-    with pytest.raises(UsageError, match=f"it reads {FINEWEB} at 2 revisions; pin by hand, or give its sources one"):
+    with pytest.raises(UsageError, match=f"this recipe reads {FINEWEB} at 2 revisions; write the commits by hand, or"):
         pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
 
 

@@ -89,7 +89,7 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
         ({"recipe": {"language": "french"}}, "the recipe changed (`language`: english → french)"),
         (
             {"kind": unknown_kind("words/parts", StageVersion("words", 2))},
-            "it was made by words version 1, the program has words version 2",
+            "built by words version 1, the program has words version 2",
         ),
         ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
     ],

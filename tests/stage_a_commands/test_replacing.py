@@ -32,7 +32,8 @@ def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: C
     status, line = wrong(*common, *columns)
 
     assert status == 2
-    assert line.startswith("edited/recipes/n.yaml: it was edited since it was written; run it with `corpusmill run ")
+    problem = "the recipe was edited after corpusmill wrote it"
+    assert line.startswith(f"edited/recipes/n.yaml: {problem}; run it with `corpusmill run ")
     assert path.read_text() == edited
 
 

@@ -88,4 +88,4 @@ def test_a_recipe_of_any_file_name_is_run_and_kept_under_its_own(
     assert "my_sources" in listed.stdout and "can't be read" not in listed.stdout
     (tmp_path / "out/recipes/my_sources.yaml").rename(tmp_path / "out/recipes/others.yaml")
     by_name = corpusmill("plan", "others", "--data", "out", cwd=tmp_path)
-    assert by_name.returncode == 2 and "the file is others, its `name` is My_Sources" in by_name.stderr
+    assert by_name.returncode == 2 and "the file name is others, but `name` is My_Sources" in by_name.stderr

@@ -1,1 +1,1 @@
-"""Pins: lists of input files with their hashes."""
+"""Pins: artifacts that list input files with their hashes."""

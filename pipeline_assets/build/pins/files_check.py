@@ -1,7 +1,6 @@
 """Comparison of local input files with the manifests that list them.
 
-The hub cache and source folders are only read, and nothing is fetched. Results include hash tasks, which the caller
-runs.
+Names and sizes are compared here, without fetching a file. Contents are left to the caller, as tasks that hash a file.
 """
 
 import re
@@ -25,7 +24,7 @@ _HUB_FILE = re.compile(
 )
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
 CACHE_FIX = "delete it; it is fetched again when needed"
-CHANGED_FIX = "the build read another file: restore that, or build again"
+CHANGED_FIX = "the file changed after the build: restore it, or build again"
 
 
 @dataclass
@@ -33,10 +32,10 @@ class FilesCheck:
     """Comparison of files on this machine with the manifests that list them.
 
     Attributes:
-        listed: Number of files that manifests list, each counted once.
-        unavailable: Files that were read by a build and are missing on this machine, at least in part.
-        tasks: Hash tasks of the files and parts of files that exist with their listed size.
-        findings: Contradictions in names, sizes and listings.
+        listed: Number of different files that manifests list.
+        unavailable: Files that a build read and that are missing on this machine, at least in part.
+        tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
+        findings: Contradictions between files or cached listings and manifests.
     """
 
     listed: int = 0
@@ -49,12 +48,10 @@ class FilesCheck:
 class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
-    If a manifest names row groups, only the files with row groups were read; otherwise every file was read whole.
-
     Attributes:
-        whole: Files that are cached completely; checked against the hash in the hub's listing.
-        in_part: Files whose row groups that were read are all cached; checked against the hash at the time of
-            fetching, because the hub has no hash of a part.
+        whole: Files that are cached completely; to be checked against the hash in the hub's listing.
+        in_part: Files of which only the row groups that a build read are cached; to be checked against the hash at the
+            time of fetching, because the hub has no hash of a part.
         not_looked_for: Inputs that are not hub files.
     """
 
@@ -64,11 +61,12 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the hub cache with the external inputs of artifacts, by their digests."""
+    """Compare the hub cache with external inputs, which are grouped by artifact digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
         listings: dict[Path, list[tuple[str, Entry]]] = {}
+        # a manifest with row groups lists all files, but only those with row groups were read
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _HUB_FILE.fullmatch(entry["name"])
@@ -90,7 +88,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add the cached spans of a file; count the file only if the build read it."""
+    """Add hash tasks for the cached spans of a file, and its class if the build read it."""
     check.listed += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -101,7 +99,9 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
             else:
                 what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CACHE_FIX}"
                 check.findings.append(Finding(path, what, artifact))
-    tiles: list[hub_cache.Span] = []  # disjoint spans in order; at equal starts, the longest
+    # Cached spans may overlap. Tiles are disjoint, so that hashing them in order hashes no byte twice: sorted by start,
+    # and the longest first at equal starts, a span becomes a tile if it begins after the last tile's end.
+    tiles: list[hub_cache.Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not tiles or span.start >= tiles[-1].stop:
             tiles.append(span)
@@ -112,7 +112,7 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
         kind = cast(Algorithm, algorithm)
         check.tasks.append(HashTask(entry["digest"], entry["name"], paths, entry["bytes"], kind, expected, source))
     for span in spans:
-        if not is_whole or span not in tiles:
+        if not is_whole or span not in tiles:  # not covered by the hash of the whole file
             name, sha256 = f"{entry['name']} bytes {span.start}-{span.stop}", span.local.suffix[1:]
             size = span.stop - span.start
             check.tasks.append(HashTask(entry["digest"], name, (span.local,), size, "sha256", sha256, "fetched with"))
@@ -123,15 +123,15 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
 
 
 def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
-    """Check whether spans, in order, cover [start, stop)."""
+    """Check whether spans, sorted by start, cover [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:
-            start = span.stop
+            start = span.stop  # everything before is covered
     return start >= stop
 
 
 def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield the differences between a cached listing, if it exists, and a manifest."""
+    """Yield the differences between a cached listing and a manifest, if it is cached."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:
@@ -147,11 +147,7 @@ def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> 
 
 @dataclass
 class SourceFolderCheck(FilesCheck):
-    """Comparison of source folders with manifests.
-
-    Attributes:
-        missing: Folders that do not exist on this machine.
-    """
+    """Comparison of source folders with manifests; `missing` folders do not exist here."""
 
     missing: list[Path] = field(default_factory=list)
 
@@ -159,15 +155,9 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[Entry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
-    """Compare the names and sizes of files in source folders with manifests.
+    """Compare the files in source folders with external inputs, by artifact digest.
 
-    Args:
-        manifests: Manifests of the artifacts of a chain.
-        external_inputs: External inputs of artifacts, by digest of the artifact.
-        root: Data root of the chain.
-
-    Returns:
-        The comparison, and the remaining external inputs, which were not read from folders.
+    Also returns the remaining external inputs, which were not read from folders.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

@@ -1,7 +1,7 @@
 """Files of a language model: configs, tokenizer files and weights.
 
-Weights must be in safetensors. Other files, such as weights in other formats, are omitted and listed. A model with its
-own code, or with weights in a pickle, which may contain code, is rejected.
+Weights must be in safetensors: a pickle can run code when it is read. A model with its own code is rejected. Files that
+loading does not need are omitted, and listed in the manifest.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of the files that loading a model needs, with manifest decisions."""
+    """Sorted names of the files that loading a model needs, and `decisions` for the manifest."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -37,16 +37,13 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     """Choose the files that loading a model needs.
 
     Args:
-        sizes: Sizes of all files of the model, by path.
-        read: Returns the content of a file; called for the config and the index of the weights.
+        sizes: Sizes in bytes of all files of the model, by path.
+        read: Returns the content of a file; called only for the config and the index of the weights.
         where: The model, for errors.
-
-    Raises:
-        InputError: A file is missing or unreadable, the weights are not in safetensors, or the model has its own code.
     """
 
     def mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object with Python's parser, since some configs have `Infinity`."""
+        """Read a JSON object with Python's parser, because some configs contain `Infinity`."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):
@@ -68,7 +65,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the single weights file, as transformers prefers, or index and shards."""
+    """Return the single weights file, which transformers prefers, or index and shards."""
     if WEIGHTS in names:
         return {WEIGHTS}
     if INDEX not in names:
@@ -80,13 +77,13 @@ def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: s
     shards = {str(name) for name in section_at(mapping(INDEX), "weight_map").values()}
     unusable = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
     if unusable or not shards:
-        what = f"{unusable[0]}, which does not exist in safetensors" if unusable else "no file"
+        what = f"{unusable[0]}, which is missing or not in safetensors" if unusable else "no file"
         raise InputError(f"{INDEX} lists {what}", where, _WHOLE_MODEL_FIX)
     return {INDEX, *shards}
 
 
 def _declared_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties that a config declares; None if missing or malformed."""
+    """Return properties from a model's config; a missing or malformed one is None."""
     values = {**section_at(config, "text_config"), **config}  # multimodal models have a `text_config`
     architectures = config.get("architectures")
     return {

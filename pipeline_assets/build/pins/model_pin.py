@@ -1,7 +1,4 @@
-"""Pins of language models by the hashes of their files.
-
-To load a model, a folder with links to exactly its files is made.
-"""
+"""Pins of language models by the hashes of their files."""
 
 import contextlib
 import re
@@ -46,9 +43,9 @@ class ModelSection(RecipeSection):
     """A model on a hub at a commit, or in a local folder with the same files.
 
     Attributes:
-        name: Owner/name on a hub, or the name of a model without owner; None for a folder.
-        revision: 40 hex digits; None for a folder. Forty zeros mean that no commit is pinned yet: such a recipe is
-            valid but cannot be built.
+        name: Model on a hub, `owner/name` or only `name`; None for a folder.
+        revision: Commit of 40 hex digits; None for a folder. Forty zeros stand for a commit that is not pinned yet:
+            such a recipe is valid but cannot be built.
         path: Local folder, absolute or relative to the data root; None for a hub. Changes no byte.
     """
 
@@ -76,11 +73,10 @@ class ModelSection(RecipeSection):
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """Return the recipe content of the pin; empty for a folder, known by its files."""
+        """Return the pin's recipe values; none for a folder, which its file hashes identify."""
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
-        """Return the local folder of the model; None for a model on a hub."""
         return None if self.path is None else ModelFolder(Path(self.path))
 
 
@@ -91,12 +87,7 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose the model's files as they are now; the path must be absolute.
-
-        Raises:
-            UsageError: The folder does not exist or is empty.
-            InputError: From `choose_files`.
-        """
+        """Choose the model's files as they are now; the folder's path must be absolute."""
         if not self.path.is_dir():
             raise UsageError("folder not found", self.path, "correct the model's `path`")
         if not has_files(self.path):
@@ -111,12 +102,7 @@ class ModelFolder(InputFolder):
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a model: read and hash a folder, or list a hub commit.
-
-    Raises:
-        UsageError: No revision is pinned yet, or the model or folder does not exist.
-        InputError: From the hub or `choose_files`, or a file is unreadable or changes during the build.
-    """
+    """Pin the files of a model: hash those of a folder, or list those of a hub commit."""
     if target.external_inputs is None:
         return _pin_hub_model(target, run)
     assert isinstance(target.external_inputs, ModelFolder)
@@ -126,7 +112,7 @@ def pin_model(target: Target, run: Run) -> BuildResult:
 
 
 def _pin_hub_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model of a hub, fetching only the config and the index of the weights."""
+    """Pin a model on a hub, fetching only the config and the index of the weights."""
     hub, name, revision = run.require_hub("this model").for_models(), target.recipe["name"], target.recipe["revision"]
     if revision == UNPINNED:
         fix = f"set `revision` to the commit that `corpusmill pin {name} --model` prints"
@@ -142,7 +128,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List the files of a model without pinning them; raise the errors of `pin_model`."""
+    """List the files of a model without reading their contents."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
@@ -150,7 +136,7 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_weights(target: Target, run: Run) -> Listing:
-    """List the hub files that the first build with the model fetches."""
+    """List the hub files that a build with an uncached model fetches."""
     [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
         return Listing()
@@ -160,12 +146,10 @@ def list_weights(target: Target, run: Run) -> Listing:
 
 @contextlib.contextmanager
 def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[Path]:
-    """Yield a folder with exactly the files of a pinned model, under their own names.
+    """Yield a folder with exactly the files of a pinned model, as links.
 
-    The files are links in the work folder of the staging directory, into the cache of the hub or to the pinned folder.
-
-    Raises:
-        InputError: The hub fails, or the files of a folder differ from the pin before or after use.
+    The folder is in the staging directory; the links lead to the hub cache or to the pinned folder. If that folder's
+    files differ from the pin, before or after use, InputError is raised.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
@@ -187,13 +171,9 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
-    """Raise if a pinned model's config or tokenizer does not fit the recipe.
+    """Raise InputError if a pinned model's config or tokenizer does not fit the recipe.
 
-    Only the tokenizer of a hub model is fetched, no weights.
-
-    Raises:
-        InputError: From `load_model_tokenizer`.
-        UsageError: Rows may be longer than the model supports, or a library is not installed.
+    Of a hub model, only the tokenizer is fetched.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
@@ -212,7 +192,7 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
 
 @contextlib.contextmanager
 def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
-    """Yield a folder of links; errors that name this folder name the model instead."""
+    """Yield a folder of links, and name the model instead of the folder in errors."""
     try:
         yield linked
     except InputError as error:
@@ -221,22 +201,22 @@ def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
 
 
 def read_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
-    """Return the absolute folder of a pinned model; None for a model on a hub."""
+    """Return the absolute folder of a sealed model pin; None for a model on a hub."""
     path = folder_path(manifest, root)
     return None if path is None else ModelFolder(path)
 
 
 class ScoringSection(ScoringRecipe):
-    """Scoring with a model, which is an artifact of its own.
+    """Scoring of pool rows with a model, which is pinned as a separate artifact.
 
     Attributes:
-        max_unknown_fraction: Maximum share of a split that the model's tokenizer may lose. Changes no byte.
+        max_unknown_fraction: Maximum share of a split's text that the model's tokenizer may lose. Changes no byte.
     """
 
     model: ModelSection
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """Return the recipe content of a split's scores; model and rows are inputs."""
+        """Return the recipe values of a split's scores, except the model, which is an input."""
         names = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

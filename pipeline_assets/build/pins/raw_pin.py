@@ -1,7 +1,6 @@
 """Raw pins: the files of a source or model, with names, sizes and hashes.
 
-The files are on a hub at a commit, or in a local folder, and are not copied. An artifact that reads only parts of a hub
-file lists these parts as `row_groups`.
+The files are not copied: they remain on a hub at a commit, or in a local folder.
 """
 
 import hashlib
@@ -25,11 +24,9 @@ _SHOWN_FILES = 5
 
 
 def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.HubFiles) -> None:
-    """Raise if a recipe has forty zeros in place of a commit.
+    """Raise UsageError if a recipe has forty zeros in place of a commit.
 
-    Raises:
-        UsageError: No revision is pinned yet.
-        DeniedError: No revision is pinned, and the token has no access to the dataset, so that none can be pinned.
+    Raises DeniedError instead if the token has no access to the dataset, because the suggested `pin` would fail.
     """
     if revision == UNPINNED:
         try:
@@ -44,18 +41,18 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
 def model_entry_name(name: str) -> str:
     """Return the name of a hub model in manifests.
 
-    No dataset has this name, because hubs reserve `models` as the address of a page.
+    No dataset can have this name, because the hub does not allow `models` as an owner.
     """
     return f"models/{name}"
 
 
 def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
-    """Convert manifest entries, as made by `hub_entry`, to hub files."""
+    """Convert manifest entries, as `hub_entry` builds them, to hub files."""
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Return the dataset or model, the commit, and the files of a hub pin, in order."""
+    """Return the dataset or model, the commit, and the ordered files of a hub pin."""
     recipe = pin.identity.recipe
     name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
     return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
@@ -79,7 +76,7 @@ def fetch_pinned(
 
 
 def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
-    """Pin whole files of a hub dataset by the listing, without fetching them."""
+    """Pin whole hub files by the hashes in the hub's listing, without fetching them."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
     return BuildResult([], counts, decisions, external_inputs=[hub_entry(dataset, commit, file) for file in files])
 
@@ -87,12 +84,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Pin the files of a folder, which may be in the data root, by hashing them.
-
-    Raises:
-        UsageError: The folder does not exist, or a pattern matches no file.
-        InputError: A file is unreadable, or changes while files are hashed.
-    """
+    """Pin the files of a folder by hashing them; RetryableError if they change meanwhile."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.to_provenance(folder, files, root.absolute())
@@ -110,7 +102,7 @@ def pin_folder_files(
 
 
 def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
-    """Return the first files of a raw source."""
+    """Return the first files of a pin, as a table for the UI."""
     files = raw.manifest.identity.inputs[:_SHOWN_FILES]
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 

@@ -17,13 +17,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pin_inputs(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a source by their hashes.
-
-    Raises:
-        UsageError: No revision is pinned yet.
-        InputError: The hub or a folder cannot be read.
-        RetryableError: A dump is an archive and py7zr is not installed.
-    """
+    """Pin the files of a source: those of a folder, or a sample of a hub dataset."""
     if target.external_inputs is None:
         return pin_sample(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
@@ -35,7 +29,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def list_inputs(target: Target, run: Run) -> Listing:
-    """List the files of a source without reading their contents."""
+    """List the files of a source, of a folder without reading their contents."""
     if target.external_inputs is None:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
@@ -51,10 +45,9 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
 
 
 def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Load the language detection of sources whose targets of a kind are not sealed.
+    """Raise UsageError early if a source still to be filtered needs a missing detector.
 
-    Raises:
-        UsageError: The language detector is not installed.
+    `kind` is the name of the kind that detects languages; sealed targets need no detector.
     """
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:

@@ -1,10 +1,9 @@
 """Files of a split, pinned by hash and fetched from a hub.
 
-The stage is `nemotron_raw`. Files are fetched whole, except for a sample: from large files of lines it fetches only the
-bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Each such local file has its full
-size, with holes (a sparse file) where nothing is read. Parquet, compressed and small files are fetched whole. The rows
-equal those of a sample of the whole files, because `plan_sample` uses only sizes, and the rows that each piece
-contributes are counted as in `read_shard`.
+The stage is `nemotron_raw`. Files are fetched whole, with one exception: a sample of large files of JSON lines fetches
+only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Such a local file is
+sparse: it has its full size, with holes where nothing is read. The sampled rows equal those of the whole files, because
+`plan_sample` uses only sizes, and the rows that each piece contributes are counted as in `read_shard`.
 """
 
 import contextlib
@@ -49,11 +48,7 @@ RAW_STAGE = StageVersion("nemotron_raw", 2)
 
 @dataclass(frozen=True)
 class SplitFolder(InputFolder):
-    """A split in a local folder with the layout of a dataset.
-
-    Attributes:
-        patterns: File patterns by split, if a recipe has them.
-    """
+    """A split in a local dataset folder; a recipe may set its file `patterns` by split."""
 
     split: str
     patterns: Mapping[str, Sequence[str]]
@@ -62,43 +57,24 @@ class SplitFolder(InputFolder):
         return self.choose_files().files
 
     def choose_files(self) -> SplitFiles:
-        """Choose the split's files as they are now; the path must be absolute.
-
-        Raises:
-            UsageError: The folder or the split does not exist.
-            InputError: From `find_split`.
-        """
+        """Choose the split's files as they are now; the folder's path must be absolute."""
         paths, card = _scan_folder(self.path)
         return find_split(paths, card, self.split, self.patterns, str(self.path))
 
 
 def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
-    """Find the splits of a folder.
-
-    Raises:
-        UsageError: The folder does not exist.
-        InputError: From `find_splits`.
-    """
+    """Find the splits of a local dataset folder."""
     paths, card = _scan_folder(path)
     return find_splits(paths, card, str(path))
 
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
-    """Find the splits of a hub dataset at a commit.
-
-    Raises:
-        InputError: From the hub or `find_splits`.
-    """
+    """Find the splits of a hub dataset at a commit."""
     return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a split: read and hash a folder, or list a hub commit.
-
-    Raises:
-        UsageError: No revision is pinned yet, or the folder or split does not exist (names the nearest split).
-        InputError: From the hub or `find_split`, or a file is unreadable or changes during the build.
-    """
+    """Pin the files of a split: hash those of a folder, or list those of a hub commit."""
     if target.external_inputs is None:
         return _pin_hub_split(target, run)
     assert isinstance(target.external_inputs, SplitFolder)
@@ -108,7 +84,7 @@ def pin_split(target: Target, run: Run) -> BuildResult:
 
 
 def _pin_hub_split(target: Target, run: Run) -> BuildResult:
-    """Pin a split of a hub, fetching only the card."""
+    """Pin a split on a hub, fetching only the dataset card."""
     hub, recipe = run.require_hub("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
     raw_pin.raise_if_unpinned(dataset, revision, target.name.partition("/")[0], hub)
@@ -119,7 +95,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
 
 
 def list_split(target: Target, run: Run) -> Listing:
-    """List the files of a split without fetching them; errors as in `pin_split`."""
+    """List the files of a split without reading their contents."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_split(target, run).external_inputs))
     assert isinstance(target.external_inputs, SplitFolder)
@@ -127,7 +103,7 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_rows(target: Target, run: Run) -> Listing:
-    """List the hub files that the first build of the split fetches, samples aside."""
+    """List the hub files that a build of all rows of an uncached split fetches."""
     [raw] = target.upstream
     if raw.external_inputs is not None:
         return Listing()
@@ -139,10 +115,8 @@ def list_rows(target: Target, run: Run) -> Listing:
 def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """Yield the local files of a pinned split in order while they are read.
 
-    From large hub files, only the bytes are fetched that a sample of `max_rows` rows reads; None fetches whole files.
-
-    Raises:
-        InputError: The hub fails, or the files of a folder differ from the pin before or after use.
+    For a sample of `max_rows` rows, large hub files are sparse: see the module's text. If the files of a folder differ
+    from the pin, before or after use, InputError is raised.
     """
     pin = open_artifact(run.root / raw.folder).manifest
     if raw.external_inputs is None:
@@ -159,7 +133,7 @@ def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | Non
 
 
 def split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
-    """Return the absolute folder of a pinned split; None for a split on a hub."""
+    """Return the absolute folder of a sealed split pin; None for a split on a hub."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
@@ -187,12 +161,7 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """A split on a hub, and a local folder for the bytes of a sample.
-
-    Attributes:
-        files: Files of the split in the order of the listing.
-        folder: An empty work folder of the build.
-    """
+    """Sample of a split on a hub, whose bytes are fetched into an empty work folder."""
 
     hub: HubFiles
     dataset: str
@@ -201,20 +170,13 @@ class SampledSplit:
     folder: Path
 
     def fetch(self, rows: int) -> list[SourceFile]:
-        """Return local files with at least the bytes that a sample reads.
-
-        Args:
-            rows: Number of rows of the sample; see `plan_sample`.
-
-        Raises:
-            InputError: The hub fails.
-        """
+        """Return local files with at least the bytes that a sample of `rows` rows reads."""
         local_files = [self._open_partial(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
         for shard in plan_sample(local_files, rows):
-            missing = 0
+            missing = 0  # rows that the pieces so far should have contributed but did not contain
             for piece, limit in zip(shard.pieces, shard.limits or (), strict=True):
-                missing += limit
+                missing += limit  # a later piece makes up for them, as in `read_shard`
                 if isinstance(piece, ByteRange) and piece.file.path.parent == self.folder:
                     missing -= self._fill(piece, missing, listed[piece.file.path])
                 elif isinstance(piece, RowGroupRun):
@@ -237,18 +199,20 @@ class SampledSplit:
 
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
         """Copy the first `limit` rows of a piece into the sparse file, and count them."""
-        first = max(piece.start - 1, 0)  # the line before the piece ends at the first newline from here
+        # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
+        # what follows is the piece's first whole line.
+        first = max(piece.start - 1, 0)
         with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = read_lines(lines_with_offsets(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
             offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))
             return sum(1 for _ in itertools.islice(offsets, limit))
 
     def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
-        """Copy a file from `first` on into the sparse file, and yield the bytes."""
-        offset = first - first % BLOCK_BYTES
+        """Copy a file into the sparse file from the block of `first` on; yield from `first`."""
+        offset = first - first % BLOCK_BYTES  # start of the block that contains `first`
         for block in self._blocks(file, offset):
             os.pwrite(sparse.fileno(), block, offset)
-            yield block[max(first - offset, 0) :]
+            yield block[max(first - offset, 0) :]  # only the first block begins before `first`
             offset += len(block)
 
     def _blocks(self, file: HubFile, start: int) -> Iterator[bytes]:

@@ -1,8 +1,7 @@
 """Comparison of two sealed artifacts of one kind: recipe, inputs, counts and rows.
 
-Rows are compared by 128 bits of the sha256 of their id and of their content. The hashes are written to a temporary
-folder, divided into parts by the id's hash, and one part of both sides is sorted at a time: no text is kept in memory,
-and memory is bounded for any number of rows.
+Rows are compared by 128 bits of the sha256 of their id and of their content. The hashes are written to temporary files,
+divided by the id's hash into parts that are sorted one after the other, so memory is bounded for any number of rows.
 """
 
 import hashlib
@@ -38,11 +37,9 @@ _Hashed = NDArray[np.void]
 
 @dataclass(frozen=True)
 class CountChange:
-    """Count in both manifests; 0 if a manifest lacks it.
+    """Count in both manifests, with a dotted name such as ledger.dropped.other_split.
 
-    Attributes:
-        name: Dotted key, for example ledger.dropped.other_split.
-        a, b: Values; a share is a decimal string, as in manifests.
+    `a` and `b` are 0 if the manifest lacks the count; a share is a decimal string, as in manifests.
     """
 
     name: str
@@ -51,20 +48,20 @@ class CountChange:
 
     @property
     def delta(self) -> int | str:
-        """Difference B - A; a decimal string if a value is one."""
+        """Difference B - A, as a decimal string if A or B is one."""
         if isinstance(self.a, int) and isinstance(self.b, int):
             return self.b - self.a
         return f"{Decimal(self.b) - Decimal(self.a):f}"
 
     @property
     def is_equal(self) -> bool:
-        """Equality of the two numbers; "0.50" equals "0.5"."""
+        """Numeric equality: "0.50" equals "0.5"."""
         return Decimal(self.a) == Decimal(self.b)
 
 
 @dataclass(frozen=True)
 class DocumentExamples:
-    """Number of documents, with the ids of the first few in manifest order."""
+    """Number of documents, with the ids of the first few in the order of rows."""
 
     documents: int
     examples: Sequence[str]
@@ -77,8 +74,8 @@ class DocumentChanges:
     Attributes:
         part: Partition of a dataset; None for the documents of the artifact itself.
         changed: Documents with another text or other tokens.
-        labels: Compared properties other than the text.
-        relabelled: Documents with equal text and a difference in such a property.
+        labels: Names of the other compared properties, as text.
+        relabelled: Documents with equal text that differ in another property.
     """
 
     part: str | None
@@ -92,13 +89,10 @@ class DocumentChanges:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences between two artifacts of one kind.
-
-    Equal digests mean no differences, and no rows are read.
+    """Differences between two artifacts of one kind; none if their digests are equal.
 
     Attributes:
-        changes: Lines about the differences in recipe, stage and tokenizer, upstream artifacts, input files and
-            selected shards.
+        changes: Lines by topic: recipe, stage and tokenizer, upstream artifacts, input files, selected shards.
     """
 
     a: Artifact
@@ -113,13 +107,9 @@ class Comparison:
 
 
 def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS) -> Comparison:
-    """Compare artifact B with artifact A.
+    """Compare artifact B with artifact A; UsageError if they are of different kinds.
 
-    About `part_documents` hashes are sorted together.
-
-    Raises:
-        UsageError: The artifacts are of different kinds.
-        InputError: A file is damaged.
+    `part_documents` bounds the number of rows whose hashes are sorted in memory together.
     """
     if a.manifest.kind != b.manifest.kind:
         what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
@@ -136,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return the inputs of the content, except the recipe; hub files without commits."""
+    """Return what the content depends on, except the recipe; hub files without commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -153,21 +143,21 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List the values that differ, by their dotted names."""
+    """List the values that differ as lines `NAME: A → B` with dotted names."""
     flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]
 
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
-    """Return every count of both manifests by name, those of the ledger last."""
+    """Return every count of both manifests, sorted by name, with the ledger last."""
     flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
 
 
 def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a JSON value with their names, such as `shards[3].path`."""
+    """Yield the leaves of a JSON value with dotted names, such as `shards[3].path`."""
     match value:
         case dict():
             for key, part in value.items():
@@ -182,10 +172,9 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def document_changes(
     a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS
 ) -> Iterator[DocumentChanges]:
-    """Compare the rows of B with the rows of A, as `compare` does.
+    """Compare the rows of two artifacts, and of their members with equal names.
 
-    In datasets, members with equal names are compared. Artifacts without rows, or with several documents in a row,
-    yield nothing.
+    Artifacts without rows, or with several documents in a row, yield nothing.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
@@ -201,7 +190,7 @@ def _member(dataset: Artifact, name: str) -> Artifact:
 
 
 def _hashed(store: RowStore) -> Iterator[_Hashed]:
-    """Yield the hashes of the rows, block by block."""
+    """Yield the hashes of all rows in blocks."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         records = np.empty(len(block), _HASHED)
@@ -214,7 +203,7 @@ def _hashed(store: RowStore) -> Iterator[_Hashed]:
 
 
 def _halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Hash each value to 128 bits of its sha256, two uint64: shape (2, values)."""
+    """Return the first 128 bits of each value's sha256: shape (2, values), high and low."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
@@ -222,16 +211,14 @@ def _halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
 def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
-    parts = max(1, -(-(len(a) + len(b)) // part_documents))
+    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _HASHED)  # parts are rounded up
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
             for records in _hashed(store):
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
-            hashes_a, hashes_b = (
-                np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED) for path in paths
-            )
+            hashes_a, hashes_b = [np.fromfile(path, _HASHED) if path.exists() else empty for path in paths]
             matches_a, matches_b = _matches(hashes_a, hashes_b)
             both_a, both_b = hashes_a[matches_a], hashes_b[matches_b]
             is_changed = (both_a["text_high"] != both_b["text_high"]) | (both_a["text_low"] != both_b["text_low"])
@@ -244,19 +231,19 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
             }
             for group, records in groups.items():
                 documents[group] += len(records)
+                # the first rows of all parts so far; a part is ordered by hashes, not by rows
                 first[group] = sorted([*first[group], *np.sort(records["row"])[:EXAMPLES].tolist()])[:EXAMPLES]
-    examples = {
-        group: DocumentExamples(
-            documents[group], [(b if group == "only_in_b" else a).row_at(row).parts[0].id for row in rows]
-        )
-        for group, rows in first.items()
-    }
+    examples = {}
+    for group, rows in first.items():
+        store = b if group == "only_in_b" else a  # the side that the row numbers are from
+        examples[group] = DocumentExamples(documents[group], [store.row_at(row).parts[0].id for row in rows])
     return DocumentChanges(part=part, labels=a.labels.other_changes, **examples)
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
     """Append each record to the file of its part."""
-    # The upper 32 bits of the id's hash, scaled to 0 … parts - 1: hashes are uniform, so parts are of about one size.
+    # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
+    # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
     for part in np.unique(number):
         path = folder / f"{side}.{part}"
@@ -265,12 +252,11 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
 
 
 def _matches(a: _Hashed, b: _Hashed) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices in A and in B of the ids that both contain, in one order.
-
-    Ids are unique in a sealed artifact, so equal neighbours of the sorted hashes are one record of each side.
-    """
+    """Return the indices in A and in B of the ids that both contain, in one order."""
+    # Records 0 … len(a) - 1 are A's, the following ones B's.
     high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
-    order = np.lexsort((low, high))  # stable: of equal ids, A's comes first
+    order = np.lexsort((low, high))  # by `high`, then `low`; stable, so of equal ids A's comes first
+    # Ids are unique in a sealed artifact, so equal neighbours are one record of A, followed by one of B.
     same = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
     pairs = np.flatnonzero(same)
     return order[pairs], order[pairs + 1] - len(a)

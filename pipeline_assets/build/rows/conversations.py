@@ -1,4 +1,4 @@
-"""Rows of normalised conversations, which include Documents of their prompts."""
+"""Rows of normalised conversations, and Documents of their prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,13 +45,13 @@ class ConversationRows(FileRows):
     """Normalised rows of one split.
 
     Attributes:
-        upstream_rows: Row store of the upstream split that contains each row; None if rows were read from files.
+        upstream_rows: Row store of the upstream artifact with the same row; None if rows were read from files.
     """
 
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
-    id_name, advice = "id", "see the column `id`, or pass the number of a row to --row"
+    id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
     upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 
@@ -81,12 +81,12 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def beginning(self, text: str) -> str:
-        """Return the first message of the user, or all of a text without one."""
+        """Return the first message of the user, or the whole text without one."""
         return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
 
 
 class KeptConversations(ConversationRows):
-    """Normalised rows of a split that deduplication keeps, in their order."""
+    """Rows of a split that deduplication keeps, in unchanged order."""
 
     labels = _labels("deduplicated", "deduplicated")
     reads_sources = False
@@ -95,7 +95,7 @@ class KeptConversations(ConversationRows):
 
 
 class LayoutRows(ConversationRows):
-    """Rows of all splits of a dataset, in links to the files of the normalised splits."""
+    """Rows of all splits of a dataset, in files that link those of the normalised splits."""
 
     labels = _labels("laid out", "laid_out")
     reads_sources = False
@@ -103,12 +103,12 @@ class LayoutRows(ConversationRows):
 
 
 class _FolderRows(ConversationRows):
-    """Rows in several folders; a row may be in more than one.
+    """Rows in several folders, such as pools; a row may be in more than one.
 
     Attributes:
         group: Name of the folders in JSON.
-        outcome: Outcome of a row in at least one folder.
-        fallback: Outcome and reason for a row in no folder.
+        outcome: Fate of a row in at least one folder.
+        fallback: Fate of a row in no folder, and its reason.
     """
 
     reads_sources = False
@@ -139,7 +139,8 @@ class CandidateRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    Upstream are the scores of each split, and the scored rows: pools of the dataset, or files of the splits.
+    The inputs of a subset are the scores of each split, and the scored rows: pools of the dataset, or raw files of the
+    splits.
     """
 
     labels = _labels("subset", "subsets")
@@ -165,14 +166,13 @@ class SubsetRows(_FolderRows):
         return source_in(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """Yield the names and artifacts upstream of a partition."""
+        """Yield the inputs of one partition (a dataset or a split) with their names."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
                 yield entry["name"], self.lineage.locate(entry["digest"])
 
 
 def license_tag(part: Part) -> str:
-    """Return the licence tag of a row."""
     return str(part.record["meta_license"] or "not stated")
 
 
@@ -189,7 +189,7 @@ def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class _PromptDocuments(DocumentRows):
-    """Documents whose ids are a split's name and the id of a normalised row."""
+    """Documents of prompts, whose ids are `SPLIT/ID` with the id of a normalised row."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)
@@ -211,12 +211,12 @@ class PromptRows(_PromptDocuments, SourceRows):
 
 
 class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
-    """Prompts without items of evaluation sets."""
+    """Prompts that contain no items of evaluation sets."""
 
     labels = Labels("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
 class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
-    """Prompts without near-duplicates."""
+    """Prompts without near duplicates."""
 
     labels = Labels("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

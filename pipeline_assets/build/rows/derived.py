@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 class DerivedRows(DocumentRows):
-    """Upstream documents that a rule keeps, unchanged or changed."""
+    """Documents that a stage kept of its upstream corpus, some with changed texts."""
 
     def _kept(
         self,
@@ -73,7 +73,7 @@ class FilteredRows(DerivedRows):
 
 
 class DeduplicatedRows(DerivedRows):
-    """Documents that are not a duplicate of another one."""
+    """Documents without exact copies and near duplicates of other documents."""
 
     labels = Labels("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
 
@@ -97,7 +97,7 @@ class DeduplicatedRows(DerivedRows):
 
 
 class DecontaminatedRows(DerivedRows):
-    """Documents without items of evaluation sets, or from which the items were cut."""
+    """Documents that contain no items of evaluation sets, or from which items were cut."""
 
     labels = Labels("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 

@@ -41,7 +41,7 @@ class DocumentRows(FileRows):
     )
 
     def documents(self) -> Iterator[Document]:
-        """Yield the Documents in order, with one block in memory."""
+        """Yield the Documents in order, with one block of lines in memory."""
         return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
 
     def origin(self, part: Part) -> UpstreamRow | Source:
@@ -52,14 +52,14 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents that were read from files: of a snapshot or a normalised source."""
+    """Documents of a corpus that was read from files: a snapshot or a normalised source."""
 
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the Document of a source row.
 
-        In a text file, it is the last Document that begins at or before the row.
+        In a text file, a row is a line; its Document is the last one that begins at or before the line.
         """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
         preceding, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
@@ -73,7 +73,7 @@ class SourceRows(DocumentRows):
 
 
 class SnapshotRows(SourceRows):
-    """Documents of a snapshot, whose manifest lists the files that it was read from."""
+    """Documents of a snapshot of a hub dataset."""
 
     labels = Labels("snapshot", "snapshots", other_changes=OTHER_CHANGES)
 
@@ -83,6 +83,6 @@ def _has_answers(corpus: Artifact) -> bool:
 
 
 def _rows_by_file(meta: Meta, has_answers: bool) -> list[int]:
-    """List the source rows of a Document: its own, then those of answers."""
+    """List the source rows of a Document: its own, then those of a thread's answers."""
     answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

@@ -36,11 +36,10 @@ _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "
 
 
 def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
-    """Write the rows of an artifact into a new folder, and describe its contents.
+    """Write the rows of an artifact into a new folder, and return its files and sizes.
 
     Raises:
         UsageError: `out` exists, or the rows are not text.
-        InputError: A shard is damaged.
     """
     if out.exists():
         raise _exists_error(out)
@@ -48,13 +47,12 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
         durable.remove_leftovers(out.parent)
     staging = temporary_path(out)
     try:
-        with forbid_replacement(store.artifact.folder):  # checked before the copy gets its name
+        with forbid_replacement(store.artifact.folder):  # fails before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
             written = _write_copy(store, to, staging, zstd_level)
         durable.rename(staging, out)
     except BaseException as error:
-        # The partial copy may have filled the disk.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the first error is the one to report
             durable.remove(staging)
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise _exists_error(out) from None
@@ -89,6 +87,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
 
 
 def _counted(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
+    """Yield the tables of a shard, and add their rows, bytes and licences to the split."""
     columns = [next((name for name in names if name in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
     for rows in shard.tables():
         split.rows += rows.num_rows
@@ -102,6 +101,5 @@ def _card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
     title = manifest.name.partition("/")[2] or manifest.name
     columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
-    return dataset_card(
-        CardContent(title, "this/folder", [split] if split.rows else [], [], [manifest], columns=columns)
-    ).encode()
+    splits = [split] if split.rows else []
+    return dataset_card(CardContent(title, "this/folder", splits, [], [manifest], columns=columns)).encode()

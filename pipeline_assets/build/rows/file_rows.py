@@ -25,14 +25,16 @@ _BATCH_ROWS = 256  # of Parquet files; some rows have megabytes
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Columns of rows and format of their files; nested columns have dotted names.
+    """Format of row files, and the columns with each property of a row.
+
+    Names of nested columns are dotted.
 
     Attributes:
-        folder: Prefix of the paths of the files.
+        folder: Prefix of the files' paths.
         struct: Record of a JSON line; None for Parquet files.
-        key: Columns that together identify a row; the last one is its id.
-        source, text: Columns of each part.
-        file, row: Columns of the source file, and of the row in it, that a row came from.
+        key: Columns that together identify a row; the last one is the id.
+        source: Column of the corpus or split that a row belongs to.
+        file, row: Columns of the row's place in the source files: file name, and row in it.
         labels: Columns that are compared in addition to the text.
         tokens: Column of the number of tokens; None if they are not counted.
     """
@@ -49,11 +51,10 @@ class RowSchema:
 
     @property
     def id(self) -> str:
-        """Column of the ids."""
         return self.key[-1]
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of each row of a file, in order."""
+        """Yield these columns of each row of a file, in order."""
         if self.struct is not None:
             getters = [operator.attrgetter(name) for name in columns]
             for line in read_structs(path, _file_part(self.struct, tuple(columns))):
@@ -64,42 +65,36 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """Find the first row of a file with these values by column; None if none does."""
+        """Find the first row of a file with these values, by column; None if none."""
         if self.struct is None:
             return find_row(path, values)
         expected = tuple(values.values())
         return next((row for row, actual in enumerate(self.read(path, [*values])) if actual == expected), None)
 
     def record_at(self, path: Path, row: int) -> Any:
-        """Return the record of one row, or raise InputError for a damaged file."""
+        """Read the record of one row."""
         return read_row(path, row) if self.struct is None else read_line(path, row, self.struct)
 
     def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
-        """Return columns of a record."""
         get = operator.itemgetter if self.struct is None else operator.attrgetter
         return tuple(get(name)(record) for name in columns)
 
 
 @functools.cache
 def _file_part(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Return a struct of some columns, which reads several times as fast as all."""
+    """Return a struct of some columns, which is decoded several times as fast as all."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
         if inner or field.name in columns:
             default: Any = {"default": field.default, "default_factory": field.default_factory}
-            fields.append(
-                (field.name, _file_part(field.type, tuple(inner)) if inner else field.type, msgspec.field(**default))
-            )
+            column_type = _file_part(field.type, tuple(inner)) if inner else field.type
+            fields.append((field.name, column_type, msgspec.field(**default)))
     return msgspec.defstruct(struct.__name__, fields, kw_only=True)
 
 
 class FileRows(RowStore):
-    """Rows in files of an artifact.
-
-    Attributes:
-        files: Row count of each file, in manifest order.
-    """
+    """Rows in files of an artifact; `files` has the row count of each, in manifest order."""
 
     schema: ClassVar[RowSchema]
 
@@ -112,7 +107,7 @@ class FileRows(RowStore):
         return sum(self.files.values())
 
     def read(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of each row, in order."""
+        """Yield these columns of each row of the artifact, in order."""
         return itertools.chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.files)
 
     def __iter__(self) -> Iterator[Content]:
@@ -128,7 +123,7 @@ class FileRows(RowStore):
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """Return the first row with an id, which may be unique only within its source."""
+        """Return the first row with an id; other sources may have equal ids."""
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 
@@ -137,7 +132,7 @@ class FileRows(RowStore):
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """Find the file, and the row in it, of the first row with these values."""
+        """Find the first row with these values, by column; return its file and row in it."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:
@@ -145,12 +140,11 @@ class FileRows(RowStore):
         return None
 
     def origin(self, part: Part) -> UpstreamRow | Source:
-        """Return the source of a row that was read from a file; its licence is unknown."""
         file, row = self.source_place(part)
         return source_in(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
-        """Return the source file, and the row in it, that a part came from."""
+        """Return a part's place in the source files: file name and row in it."""
         file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
         return file, row
 
@@ -158,7 +152,7 @@ class FileRows(RowStore):
         return [TableShard(self.artifact.path(name)) for name in self.files]
 
     def locate_row(self, number: int) -> tuple[str, int]:
-        """Return the file, and the row in it, of a row, or raise UsageError."""
+        """Convert a row number of the artifact to a file and the row in it."""
         self.check_range("row", number, len(self))
         for name, rows in self.files.items():
             if number < rows:
@@ -167,7 +161,7 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """Return the number of a row of one file, or raise InputError."""
+        """Convert a file and the row in it to a row number of the artifact."""
         if file not in self.files:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")
@@ -175,11 +169,11 @@ class FileRows(RowStore):
         return sum(self.files[name] for name in names[: names.index(file)]) + row
 
     def upstream_row(self, part: Part) -> UpstreamRow:
-        """Return the row that a downstream part refers to, or raise InputError."""
+        """Return the row that a downstream part names by file and row."""
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
-        """Return the row that a source row became here, on its way to a downstream part."""
+        """Return the row that a source row became, for a downstream part from that row."""
         match = self.find_source(file, source_row)
         assert match is not None, "the downstream part came from a row of this artifact"
         return UpstreamRow(self, match[0])
@@ -187,6 +181,6 @@ class FileRows(RowStore):
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], details: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """Return the fate of a document that a row of a file contains."""
+        """Return the fate of a document that is in the artifact at a file and row."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
         return Fate(self.artifact, outcome, place=place, row=number, details=details or {}, lines=lines)

@@ -17,11 +17,12 @@ from pipeline_assets.spine.lineage import Lineage
 
 @dataclass(frozen=True)
 class FollowedRow:
-    """A document, or an unused source row, with its fates downstream.
+    """A source row or document, with its fates in a corpus and downstream.
 
     Attributes:
-        fate, part: Fate and content in the first corpus that was read from the source; no part if it has no document.
-        rejects: Rejects there with the document's id; empty for a source row.
+        store: Rows of the corpus that was read from the source files.
+        fate, part: Fate and content in this corpus; no part if no document came from the source row.
+        rejects: Rejects of this corpus with the document's id; empty for a source row.
         downstream: Fates in downstream artifacts, in build order, then by folder.
     """
 
@@ -42,11 +43,8 @@ def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     listings = list(_listings(lineage))
-    matches = [
-        (listing, file)
-        for listing in listings
-        if (file := input_file_name(listing.manifest, source, lineage.root)) is not None
-    ]
+    names_in_listings = ((listing, input_file_name(listing.manifest, source, lineage.root)) for listing in listings)
+    matches = [(listing, file) for listing, file in names_in_listings if file is not None]
     followed = [
         _follow(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
         for listing, file in matches
@@ -63,7 +61,7 @@ def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow every document with an id that was read from a source in the data root."""
+    """Follow every document or reject with an id, in each corpus that was read from files."""
     for folder, summary in stores.lineage.sealed.items():
         kind = stores.kinds.get(summary.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
@@ -108,7 +106,7 @@ def _follow(stores: RowStores, store: RowStore, listing: SourceListing, file: st
     if isinstance(source, FileRow) and source.line is not None:
         current = listing.row(file, source.row)
         if isinstance(current, FileRow) and current.has_changed:
-            fix = f"name a row by the bytes before it in the old file, {source.path}#ROW, or run the recipe again"
+            fix = f"write {source.path}#ROW with the bytes before the row in the old file, or run the recipe again"
             raise InputError("file changed after it was read; its line numbers are no longer valid", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
     if isinstance(source, SourceRow) and is_read_in_part:
@@ -135,6 +133,7 @@ def _follow(stores: RowStores, store: RowStore, listing: SourceListing, file: st
 def _followed(
     stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
+    """Return a row of a corpus with its fates downstream."""
     row = UpstreamRow(store, number)
     part = row.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
@@ -143,9 +142,10 @@ def _followed(
 
 
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield an unknown fate for artifacts whose upstream is missing.
+    """Yield an unknown fate for artifacts whose upstream chain is broken.
 
-    Only upstream kinds without rows count: rows of their downstream artifacts cannot be matched without them.
+    That is if all inputs are missing and of kinds without rows: the chain to the corpora further upstream is then
+    unknown. A missing input with rows would have to be built before its rows can be followed.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():
@@ -177,7 +177,7 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
 
 
 def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
-    """Yield the nearest downstream artifacts that have rows."""
+    """Yield the nearest downstream artifacts with rows, skipping those without."""
     lineage = stores.lineage
     for folder, entry in lineage.downstream(artifact.manifest.digest):
         if lineage.folder_for(artifact.manifest.digest, entry.name) not in (artifact.folder, None):

@@ -1,7 +1,4 @@
-"""Rows of parallel text: sentence pairs of a sample and of its token cache.
-
-The token cache has the pairs of its sample in the same order.
-"""
+"""Rows of parallel text: sentence pairs of a sample and, in equal order, of its tokens."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -15,11 +12,11 @@ from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
 
-_ADVICE = f"see the ids in {MANIFEST}, or pass the number of a pair to --row"
+_ADVICE = f"use an id of {MANIFEST}, or the number of a pair with --row"
 
 
 class PairRows(RowStore):
-    """Pairs of a sample, all in memory; each is a line of the sample's manifest."""
+    """Pairs of a sample, all in memory, which are the lines of its pair file."""
 
     labels = Labels("sample", "samples", "pair", "texts", "another split", "texts")
     id_name, advice = "uid", _ADVICE
@@ -48,12 +45,10 @@ class PairRows(RowStore):
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
-        """List the possible reasons; dropped rows are counted but not stored."""
+        """Return the reject, otherwise all possible reasons: dropped rows are not stored."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
-        return super().find_reject(file, row) or (
-            "not_in_the_sample",
-            Reject(file, row, f"one of {rules}, or the file has no such row"),
-        )
+        unknown = Reject(file, row, f"one of {rules}, or the file has no such row")
+        return super().find_reject(file, row) or ("not_in_the_sample", unknown)
 
     def origin(self, part: Part) -> Source:
         pair, listing = part.record, self.listing(part.source)
@@ -62,7 +57,7 @@ class PairRows(RowStore):
 
 
 class EncodedPairs(RowStore):
-    """Pairs of a token cache, decoded from their ids with one line per side."""
+    """Pairs of a token cache, decoded to one line of text per side."""
 
     labels = Labels("token cache", "token_caches", "pair", contents="pairs")
     id_name, advice = "uid", _ADVICE

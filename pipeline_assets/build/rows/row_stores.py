@@ -28,23 +28,13 @@ class RowStores:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return the rows of an artifact; None if its kind lacks rows or is unknown.
-
-    The default lineage is of the data root that contains the artifact.
-    """
+    """Return the rows of an artifact; the default lineage is that of its data root."""
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 
 
 def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> RowStore:
-    """Open the rows of the artifact in a folder.
-
-    The default lineage is of the data root that contains the folder.
-
-    Raises:
-        UsageError: The artifact has no rows; the message names its members, if they have some.
-        InputError: The folder has no artifact.
-    """
+    """Open the rows of the artifact in a folder; UsageError if it has none."""
     artifact = open_artifact(folder)
     store = row_store_for(artifact, kinds, lineage)
     if store is not None:
@@ -52,34 +42,24 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
     if members:
         raise UsageError("expected one split, got a dataset of splits", folder, f"choose one of {', '.join(members)}")
-    fix = "pass the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
+    fix = "choose a folder of documents, a packed set, or a split, such as megatron/<name>/train"
     raise UsageError(f"{artifact.manifest.kind} has no rows", folder, fix)
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return a row by its number, or the row that holds a token; the first by default.
-
-    Raises:
-        UsageError: The number is out of range, or a token is requested from rows of text.
-        InputError: A file is damaged, or the tokenizer's file is missing.
-    """
+    """Return a row by its number, or the row that contains a token; by default the first."""
     return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return the preview of an artifact: its kind's own, or its first rows.
-
-    Raises:
-        InputError: A file is damaged.
-    """
+    """Return the preview table of an artifact: that of its kind, or the first rows."""
     kind = kinds[artifact.manifest.kind]
     if kind.preview is not None:
         try:
             return kind.preview(artifact)
-        except (LookupError, TypeError, AttributeError) as error:  # of JSON with other keys or types
-            raise InputError(
-                f"artifact cannot be previewed ({type(error).__name__}: {error})", artifact.folder, REBUILD
-            ) from None
+        except (LookupError, TypeError, AttributeError) as error:  # JSON with other keys or types
+            what = f"artifact cannot be previewed ({type(error).__name__}: {error})"
+            raise InputError(what, artifact.folder, REBUILD) from None
     store = row_store_for(artifact, kinds)
     return [] if store is None else [_short(store, number) for number in range(min(_PREVIEW_ROWS, len(store)))]
 

@@ -20,7 +20,7 @@ class SourceListing:
 
     Attributes:
         artifact: Raw pin or snapshot whose manifest lists the files.
-        corpus: First corpus that contains their rows, before any filter.
+        corpus: Corpus that was read from these files, before any filter.
         root: Data root of both.
     """
 
@@ -29,7 +29,7 @@ class SourceListing:
     root: Path
 
     def row(self, file: str, row: int) -> AnyRow:
-        """Return a row of a file by the file's name in a Document or normalised row."""
+        """Return the address of a row in a file, whose name is as Documents and rows store it."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return FileRow(folder / file, row, has_changed(self.artifact.manifest, folder, file))
@@ -39,7 +39,7 @@ class SourceListing:
         return replace(source, is_numbered=any("row_groups" in entry for entry in entries))
 
     def file_entry(self, file: str) -> Mapping[str, Any]:
-        """Return the manifest entry of a file, or raise InputError."""
+        """Return the manifest entry of a file."""
         row = self.row(file, 0)
         name = row.file if isinstance(row, SourceRow) else file
         for entry in self.artifact.manifest.identity.inputs:
@@ -50,11 +50,7 @@ class SourceListing:
 
 
 def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
-    """Find the listing of a source's files, upstream of a corpus.
-
-    Raises:
-        InputError: An upstream artifact is missing.
-    """
+    """Find the listing of a source's files, upstream of a corpus."""
     reader = corpus
     while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
         corpus = reader
@@ -72,7 +68,7 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
 
 
 def input_file_name(reader: Manifest, source: AnyRow, root: Path) -> str | None:
-    """Return the name of a row's file in a listing; None if it lacks the file."""
+    """Return a row's file by its name in a listing; None if the listing lacks the file."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
     if isinstance(source, SourceRow):

@@ -18,17 +18,16 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 def read_record(row: AnyRow, hub: HubFiles) -> bytes:
-    """Return the record of a source row: a line, or a Parquet row as JSON.
+    """Return the record of a source row: a line without its newline, or a row as JSON.
 
-    Lines have no newline. Of uncompressed lines on a hub, a few megabytes are fetched; of other files, all.
+    Of an uncompressed hub file of lines, the blocks of the line are fetched; other hub files are fetched whole.
 
     Raises:
-        UsageError: The file is neither JSON lines nor Parquet, or changed after it was read.
-        InputError: The hub failed, or the file has no such record.
+        UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.
     """
     name = row.path.name if isinstance(row, FileRow) else row.path
     if detect_format(name) not in ("lines", "parquet"):
-        raise UsageError("file is neither JSON lines nor Parquet", row, "leave out --record")
+        raise UsageError("file is neither JSON lines nor Parquet", row, "omit --record")
     if isinstance(row, FileRow):
         if row.has_changed:
             raise UsageError("file changed after it was read", row, "restore the file")
@@ -44,6 +43,7 @@ def read_record(row: AnyRow, hub: HubFiles) -> bytes:
 
 
 def _record_in(file: SourceFile, row: int) -> bytes:
+    """Return a Parquet row by its number, or a line by the bytes before it."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
@@ -54,6 +54,7 @@ def _record_in(file: SourceFile, row: int) -> bytes:
 
 
 def _numbered_line(file: SourceFile, number: int) -> bytes:
+    """Return a line by its number from 0, not counting blank lines."""
     lines = (line for _, line in read_lines(line_blocks(file, 0), None) if line.strip())
     record = next(itertools.islice(lines, number, None), None)
     if record is None:
@@ -62,10 +63,15 @@ def _numbered_line(file: SourceFile, number: int) -> bytes:
 
 
 def _line_on_hub(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
+    """Return the line of a hub file that begins at byte `place`."""
     line = b""
+    # From the block that contains `place`, until a newline. Blocks begin at multiples of the block size, so that
+    # neighbouring lines share cached blocks.
     for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
         span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
-        head, newline, _ = span.local.read_bytes()[max(place - start, 0) :].partition(b"\n")
+        head, newline, _ = span.local.read_bytes()[max(place - start, 0) :].partition(
+            b"\n"
+        )  # skip bytes before `place`
         line += head
         if newline:
             break

@@ -19,8 +19,8 @@ class SourceRow:
 
     Attributes:
         row: Number of the row from 0; in JSON lines that are not numbered, the bytes before it.
-        is_numbered: Rows of JSON lines are numbered without blank lines, as where row groups are drawn. A typed address
-            does not contain this.
+        is_numbered: Whether `row` counts the lines of JSON lines, without blank ones, as in snapshots. Typed addresses
+            do not contain this.
     """
 
     dataset: str
@@ -53,9 +53,9 @@ class FileRow:
 
     Attributes:
         path: Absolute path.
-        row: Number of the row; in files of lines, the bytes before it, as readers store in `source_row`.
-        has_changed: The size or modification time of the file changed after it was read.
-        line: Line number, if the user named the row by it.
+        row: Number of the row; in files of lines, the bytes before it, as `source_row` of a Document.
+        has_changed: Whether the file's size or modification time changed after the build read it.
+        line: Line number from 1, if the user named the row by it.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class FileRow:
 
     @property
     def file(self) -> str:
-        """Path of the file; manifests have the path relative to its folder."""
+        """Absolute path of the file; manifests have it relative to the source folder."""
         return str(self.path)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ AnyRow = SourceRow | FileRow
 
 
 def format_place(row: AnyRow) -> str:
-    """Format the position of a row in its file, with the line of a local file."""
+    """Format the position of a row in its file; in a local file of lines, with the line."""
     if isinstance(row, SourceRow):
         return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:
@@ -85,13 +85,10 @@ def format_place(row: AnyRow) -> str:
 
 
 def parse_row(text: str) -> AnyRow:
-    """Parse the address of a source row.
-
-    Forms: owner/name@commit:path#row, `path#row`, or `path:line` of a local file of lines.
+    """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
     Raises:
-        UsageError: The text is not an address, or the line does not exist.
-        InputError: The file cannot be read.
+        UsageError: The text is not such an address, or the line does not exist.
     """
     if _HUB_FILE_START.match(text):
         return SourceRow.parse(text)

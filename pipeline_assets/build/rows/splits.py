@@ -21,7 +21,7 @@ _BATCH_ROWS = 65_536
 
 
 class SplitRows(RowStore):
-    """Sequences of one split, with a memory-mapped index and tokens."""
+    """Sequences of one split, whose index and tokens are memory-mapped."""
 
     labels = Labels("split", "splits", "sequence")
     advice = f"the document may be in another split; {RowStore.advice}"
@@ -33,7 +33,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> Encoder:
-        """The split's tokenizer in tiktoken, even if another library encoded the split."""
+        """Tokenizer of the split in tiktoken, even if another library encoded the split."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 
@@ -41,7 +41,7 @@ class SplitRows(RowStore):
         return len(self.dataset.lengths)
 
     def __iter__(self) -> Iterator[Content]:
-        """Yield tokens as content: equal tokens decode to equal texts."""
+        """Yield tokens as content, because equal tokens decode to equal texts."""
         first_row = 0
         with open_parquet(self.artifact.path(DOCUMENTS)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
@@ -63,6 +63,7 @@ class SplitRows(RowStore):
         return Row(number, (part,), first, ids)
 
     def _first_token(self, number: int) -> int:
+        # pointers are byte offsets in the token file
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
 
     def find(self, row_id: str) -> list[int]:
@@ -72,16 +73,16 @@ class SplitRows(RowStore):
     def row_of_token(self, position: int) -> int:
         self.check_range("token", position, len(self.dataset.tokens))
         starts = self.dataset.pointers // self.dataset.tokens.itemsize
-        return int(np.searchsorted(starts, position, side="right")) - 1
+        return int(np.searchsorted(starts, position, side="right")) - 1  # the last start <= position
 
     @cached_property
     def _selection(self) -> Artifact:
-        """The text manifest. Raises InputError if it is missing."""
+        """Text manifest of the split: its selection of shards."""
         return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
-        """The snapshot of the text manifest. Raises InputError if either is missing."""
+        """Snapshot that the text manifest selects from."""
         return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def origin(self, part: Part) -> UpstreamRow:

@@ -27,14 +27,13 @@ class Part:
 
     Attributes:
         id: Id of the document or of the normalised row.
-        source: Corpus that the document belongs to.
-        shard, shard_row: File and row in it, from 0: in the artifact itself if it contains texts, else in the corpus
-            that it is derived from.
-        text: Text; decoded from token ids if the artifact contains tokens, special tokens by their names.
+        source: Source or split that the document belongs to.
+        shard, shard_row: File and row in it, from 0; for tokens, in the corpus that contains their text.
+        text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
         tokens: Number of tokens; None if unknown.
-        record: The row as its store read it; None if the artifact contains tokens.
+        record: Row as decoded from the file, for the row store; None if the artifact contains tokens.
     """
 
     id: str
@@ -53,9 +52,9 @@ class Row:
     """Row of an artifact, numbered from 0 over all files in manifest order.
 
     Attributes:
-        first_token: Position in the token file of the row's first token; None for rows of text.
+        first_token: Position of the row's first token in the token file; None for rows of text.
         ids: Token ids without padding; None for rows of text.
-        padding: Number of padding tokens.
+        padding: Number of padding tokens after `ids`.
     """
 
     number: int
@@ -70,8 +69,8 @@ class Source:
     """Rows of a file, on a hub or local, that a text came from.
 
     Attributes:
-        rows: Rows in the order of the text: of a thread, its question, then its answers.
-        digest: Digest of the file in the listing.
+        rows: Rows in the order of the text, for example a question and its answers.
+        digest: Hash of the file according to the listing.
         license_evidence: Basis of the licence tag, for example `recipe` or `row: license`.
     """
 
@@ -84,7 +83,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Content:
-    """Compared values of a row: its text or tokens as bytes, and its other columns."""
+    """Values of a row for comparisons: text or tokens as bytes, and other columns."""
 
     id: str
     content: bytes
@@ -96,11 +95,11 @@ class Fate:
     """Fate of a document, or of a source row, in one artifact.
 
     Attributes:
-        outcome: `kept`, `dropped`, …, as the kind defines.
+        outcome: `kept`, `dropped` or another word of the kind.
         detail: Reason as text; empty if the row is kept.
         place: Position in the artifact, as JSON; empty if the artifact does not contain the row.
-        row: Number of its first row in the artifact; None if the artifact does not contain it.
-        details: Further facts that the kind reports, as JSON.
+        row: Number of the first row with it; None if the artifact does not contain it.
+        details: Further facts, as JSON.
         lines: The same facts as lines of text.
     """
 
@@ -114,7 +113,7 @@ class Fate:
 
     @property
     def summary(self) -> str:
-        """Outcome with its reason, or with the place of the row."""
+        """Outcome with the reason, or with the row's place in the artifact."""
         outcome = self.outcome.replace("_", " ")
         if not self.place:
             return f"{outcome}: {self.detail}" if self.detail else outcome
@@ -125,13 +124,13 @@ class Fate:
 
 @dataclass(frozen=True)
 class Labels:
-    """Names in output for an artifact of a kind and for its rows.
+    """Words for a kind's artifacts and rows in the output of commands.
 
     Attributes:
         group: Key of such artifacts in JSON.
-        beginning: Name of the excerpt of a row's text.
-        other_changes: Compared properties other than the text; empty if none.
-        contents: Contents of an artifact that has no tokens.
+        beginning: Word for the excerpt of a row's text.
+        other_changes: Properties that are compared in addition to the text; empty if none.
+        contents: Plural noun for the rows in errors.
     """
 
     artifact: str
@@ -146,12 +145,12 @@ class RowStore(ABC):
     """The rows of one artifact; each kind defines how to read and trace them.
 
     Attributes:
-        holds_tokens: Rows are tokens whose texts are stored upstream.
-        holds_several: A row has parts of several documents.
-        reads_sources: Rows were read from files, not from another artifact.
-        reject_files: Files of unused rows, by the outcome of those rows.
-        tokenizer: Tokenizer of the rows; None if they are text. Raises InputError if its file is missing.
-        id_name, advice: Name of the ids, and the advice if no row has the requested id.
+        holds_tokens: Whether rows are tokens, whose texts are stored upstream.
+        holds_several: Whether a row may have parts of several documents.
+        reads_sources: Whether rows were read from source files, not from another artifact.
+        reject_files: Files of unused input rows, by the outcome of these rows.
+        id_name: Name of the ids in messages.
+        advice: Fix in the error for an id that no row has.
     """
 
     labels: ClassVar[Labels]
@@ -163,12 +162,12 @@ class RowStore(ABC):
     advice: ClassVar[str] = "`corpusmill trace --source` shows the fate of a source row"
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        """Open an artifact with the lineage of the data root that contains its upstream."""
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
     @property
     def tokenizer(self) -> Tokenizer | None:
+        """Tokenizer of the rows; None if they are text."""
         return None
 
     @abstractmethod
@@ -176,16 +175,11 @@ class RowStore(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Content]:
-        """Yield the compared values of all rows; none for rows of several documents."""
+        """Yield the values of all rows for comparisons; none if rows mix documents."""
 
     @abstractmethod
     def row_at(self, number: int) -> Row:
-        """Return one row, reading little else.
-
-        Raises:
-            UsageError: The number is out of range.
-            InputError: A file is damaged.
-        """
+        """Return one row, reading little else; UsageError if the number is out of range."""
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
@@ -193,14 +187,14 @@ class RowStore(ABC):
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | Source":
-        """Return the upstream row or source of a part, or raise InputError."""
+        """Return the upstream row or the source rows that a part came from."""
 
     def upstream_id(self, part: Part) -> str:
-        """Return the id that a part has upstream."""
+        """Return the id of a part in its upstream artifact."""
         return part.id
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
-        """Return the error text and the advice for an id that no row has."""
+        """Return problem and fix of the error for an id that no row has."""
         return f"no {self.labels.row} has the {self.id_name} {row_id!r}", self.advice
 
     def check_range(self, what: str, number: int, count: int) -> None:
@@ -210,25 +204,24 @@ class RowStore(ABC):
             raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
-        """Return the row that contains a token of the token file, or raise UsageError."""
+        """Return the number of the row that contains a token of the token file."""
         raise UsageError(f"artifact contains {self.labels.contents}, not tokens", self.artifact.folder, "use --row")
 
     def listing(self, source: str) -> SourceListing:
-        """Return the listing of a source's files, or raise InputError."""
+        """Return the listing of a source's files."""
         if source not in self._listings:
             self._listings[source] = find_listing(self.lineage, self.artifact, source)
         return self._listings[source]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the row that a row of a source file became; None if it became none.
+        """Find the row that a source row became; None if none.
 
-        Returns:
-            The row's number, and whether the source row is only a part of it, such as an answer of a thread.
+        Returns the row's number, and whether the source row is only a part of it, such as an answer of a thread.
         """
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return the fate here of an upstream row; None if the row was not an input."""
+        """Return the fate of an upstream row in this artifact; None if it was not an input."""
         return None
 
     def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:
@@ -252,32 +245,31 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return the Harmony messages of a part.
+        """Return the Harmony messages of a part, each with a flag: it counts in the loss.
 
-        Each has a flag: its body counts in the loss. The list is empty if the text is not Harmony. None if the rows are
-        not conversations, or the loss rule that the row names is unknown.
+        The list is empty if the text is not Harmony. None if the rows are not conversations, or if the row names an
+        unknown loss rule.
         """
         return None
 
     def beginning(self, text: str) -> str:
-        """Return a text from the point at which an excerpt should begin."""
+        """Return the passage of a text whose beginning is shown as an excerpt."""
         return text
 
     def table_shards(self) -> list[TableShard]:
-        """Return the shards as Arrow tables, or raise UsageError for tokens."""
+        """Return the shards as Arrow tables; UsageError if the rows are tokens."""
         fix = "choose documents (normalized, filtered, deduplicated, …) or normalised rows"
         raise UsageError(f"expected rows of text, got {self.artifact.manifest.kind}", self.artifact.folder, fix)
 
 
 @dataclass(frozen=True)
 class UpstreamRow:
-    """A text row of an upstream artifact, which a part came from."""
+    """Text row of an upstream artifact that a downstream part came from."""
 
     store: RowStore
     number: int
 
     def part(self) -> Part:
-        """Return the only part of the row."""
         [part] = self.store.row_at(self.number).parts
         return part
 
@@ -288,7 +280,7 @@ def reject_summary(reject: Reject) -> str:
 
 
 def source_in(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
-    """Return rows of a listed file as a source, or raise InputError."""
+    """Return rows of a file as a source, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return Source(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 

@@ -30,7 +30,7 @@ DOCUMENT_DECODER = msgspec.json.Decoder(Document)
 
 @dataclass(frozen=True)
 class TableShard:
-    """Shard of rows: JSON lines of Documents, or a Parquet file."""
+    """Shard of text rows: compressed JSON lines of Documents, or a Parquet file."""
 
     file: Path
 

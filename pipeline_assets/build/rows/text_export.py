@@ -18,7 +18,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, like `write_txt`, and return their number."""
+    """Write documents as JSON lines, and return their number; see `write_txt`."""
     return _write(corpus, path, lambda lines: lines)
 
 
@@ -27,9 +27,6 @@ def write_txt(corpus: Artifact, path: Path) -> int:
 
     Line breaks become blanks. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
     written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.
-
-    Raises:
-        UsageError: `path` is a folder.
     """
     return _write(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
 
@@ -40,7 +37,6 @@ def _texts(lines: bytes) -> Iterator[str]:
 
 
 def raise_if_folder(path: Path) -> None:
-    """Raise UsageError if an output file is a folder."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
 

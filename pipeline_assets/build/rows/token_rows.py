@@ -1,7 +1,7 @@
 """Token rows of packed sets and token shards.
 
-Each row has `seq_len` tokens of parts of several documents, whose texts are stored upstream. Packed sets have padding
-at the ends of rows; token shards store one document after the other.
+Each row has `seq_len` tokens from several documents, whose texts are stored upstream. Packed sets pad the ends of rows;
+token shards are one stream of documents, cut into rows.
 """
 
 from abc import abstractmethod
@@ -48,12 +48,12 @@ class TokenRows(RowStore):
 
     @abstractmethod
     def row_tokens(self, row: int) -> NDArray:
-        """Return all tokens of a row, shape (seq_len,)."""
+        """Return all tokens of a row with padding, shape (seq_len,)."""
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
         """Load the tokenizer of the rows.
 
-        Its file is searched for first where a rebuild reads it, since a data root may move, then at its earlier paths.
+        Its file is first searched for in the data root, which may have moved since the build, then at earlier paths.
         """
         if isinstance(recipe, TokenizerRecipe):
             return load_tokenizer(TokenizerFile(recipe))
@@ -68,7 +68,7 @@ class TokenRows(RowStore):
 
     @abstractmethod
     def row_parts(self, row: int) -> Iterable[Part]:
-        """Return the parts of a row, without their texts, in order; padding follows them."""
+        """Return the parts of a row in order, without texts; padding follows them."""
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
@@ -126,7 +126,7 @@ class PackedRows(TokenRows):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
-        """Return a row of documents.parquet for each segment's document."""
+        """Return the row of documents.parquet for the document of each segment."""
         lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:
@@ -139,7 +139,6 @@ class PackedRows(TokenRows):
         return list(self.packed.rows_with(row_id))
 
     def draws(self, doc_id: str, source: str) -> list[DrawnLine]:
-        """Return the draws of a document."""
         return [line for line in find_drawn_lines(self.artifact, [doc_id]) if line.source == source]
 
     def figures(self, part: Part) -> Mapping[str, Any]:
@@ -163,10 +162,7 @@ _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapt
 
 
 class TokenShardRows(TokenRows):
-    """Rows of a corpus' token shards.
-
-    Its Documents are in the input that is named after their source, else in the first input.
-    """
+    """Rows of the token shards of a corpus."""
 
     labels = Labels("token shards", "token_shards", "part")
 
@@ -190,10 +186,12 @@ class TokenShardRows(TokenRows):
         return len(self.shards)
 
     def row_parts(self, row: int) -> Iterator[Part]:
+        # positions in the stream of all rows: [begin, end) of the row, [first, stop) of a document's part in the row
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
         for line in self.shards.shard_documents(row):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
+            # relative to the row (column), to the document (start), and as a count (tokens)
             yield Part(*place, "", first - begin, first - line["start"], stop - first)
 
     def find(self, row_id: str) -> list[int]:
@@ -204,11 +202,10 @@ class TokenShardRows(TokenRows):
         return sorted(rows)
 
     def _token_range(self, line: dict[str, Any]) -> tuple[int, int]:
-        """Return the first and last token position of a document in the rows."""
+        """Return the first and last token position of a document; the last row may cut it."""
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of documents.parquet with an id."""
         return rows_with_text(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
@@ -226,7 +223,7 @@ class TokenShardRows(TokenRows):
         return Fate(self.artifact, IN_REMAINDER, "after the last whole row")
 
     def _is_from_corpus(self, part: Part) -> bool:
-        """Check whether a part is from the sharded corpus."""
+        """Check whether a part is from the corpus of these shards."""
         identity = self.artifact.manifest.identity
         if part.source != identity.recipe.get("source", part.source):
             return False

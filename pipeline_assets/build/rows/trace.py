@@ -1,7 +1,7 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-Traced tokens are compared with the upstream text, encoded again. Memory holds an index, the row, and one block of each
-file on the way.
+Traced tokens are compared with those of the upstream text, which is encoded again. Memory holds an index, the row, and
+one block of each upstream file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ class Token:
     Attributes:
         position: Position in the file, from 0.
         number: Position in its document, from 0.
-        text: Text of the token; `before` and `after` are the text of the tokens around it in its document. Incomplete
-            characters are replacement characters.
-        byte_offset: Start of the token in the document's UTF-8; of the end-of-document token, the number of bytes. None
+        text: Text of the token, with U+FFFD for incomplete characters.
+        before, after: Texts of the tokens around it in its document.
+        byte_offset: Start of the token in the document's UTF-8; the number of bytes for the end-of-document token. None
             if the tokenizer does not report bytes.
         line: Line of the document's text, from 1, on which the token starts; None like `byte_offset`.
-        hex: Bytes of the token, empty for the end of the document; None like `byte_offset`.
+        hex: Bytes of the token, empty for the end-of-document token; None like `byte_offset`.
     """
 
     position: int
@@ -53,7 +53,7 @@ class Text:
     """Text of a document, in the traced artifact or in the corpus of its tokens.
 
     Attributes:
-        derivation: Files of further upstream artifacts that contain the document, each with its row, back to the first.
+        derivation: Files and rows of the document in further upstream artifacts, nearest first.
     """
 
     store: RowStore
@@ -74,7 +74,6 @@ class TracedRow:
     Attributes:
         places: Requested parts of the document, each with its row.
         token: The requested token; None if a row or document was requested.
-        figures: Further facts about the document, as JSON.
     """
 
     store: RowStore
@@ -85,18 +84,18 @@ class TracedRow:
 
 
 def trace_row(store: RowStore, number: int) -> list[TracedRow]:
-    """Trace the parts of a row to their sources, in their order.
+    """Trace the parts of a row to their sources, in order.
 
     Raises:
         UsageError: The row is out of range.
-        InputError: An upstream artifact is missing or contradicts the row, or a file is damaged.
+        InputError: An upstream artifact is missing, damaged, or contradicts the row.
     """
     row = store.row_at(number)
     return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
 
 
 def trace_token(store: RowStore, position: int) -> TracedRow:
-    """Trace one token of a token file to its source. Errors are those of `trace_row`."""
+    """Trace one token of a token file to its source."""
     row = store.row_at(store.row_of_token(position))
     column = position - (row.first_token or 0)
     part = next((part for part in row.parts if part.column <= column < part.column + (part.tokens or 0)), None)
@@ -108,10 +107,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace a document to its source from all its rows.
-
-    Returns one traced row per source that has the id. Errors are those of `trace_row`.
-    """
+    """Trace a document from all its rows to its source; several sources may have the id."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
@@ -137,13 +133,14 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
                 raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
         if position is not None:
             [(row, part)] = places
+            # position in the document = start of the part in it + offset of the token in the part
             number = part.start + position - (row.first_token or 0) - part.column
             token = _token(tokenizer, ids, number, position)
     return TracedRow(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
 
 
 def _row_text(store: RowStore, part: Part) -> Text:
-    """Return the text of a part with its source, or raise InputError."""
+    """Return the text of a part, traced through all upstream artifacts to its source."""
     text_store, text_part, row_id = store, part, store.upstream_id(part)
     derivation: list[tuple[Path, int]] = []
     origin = store.origin(part)
@@ -162,7 +159,7 @@ def _row_text(store: RowStore, part: Part) -> Text:
 
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
-    """Describe a token by its numbers in its document and in the token file."""
+    """Describe a token: `number` in its document's ids, `position` in the token file."""
     is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
     if isinstance(tokenizer, Encoder):
         before = tokenizer.oracle.decode_bytes(ids[:number].tolist())

@@ -225,10 +225,10 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
     [
         ({"config.json": None}, f"config.json not found; {ANOTHER}"),
         *(({"config.json": odd}, NO_MAPPING) for odd in (b"{", b"[" * 100_000, b"[]")),
-        ({SHARDS[1]: None}, f"{INDEX} lists {SHARDS[1]}, which does not exist in safetensors; {WHOLE}"),
+        ({SHARDS[1]: None}, f"{INDEX} lists {SHARDS[1]}, which is missing or not in safetensors; {WHOLE}"),
         (
             {INDEX: b'{"weight_map": {"a": "pytorch_model.bin"}}'},
-            f"{INDEX} lists pytorch_model.bin, which does not exist in safetensors; {WHOLE}",
+            f"{INDEX} lists pytorch_model.bin, which is missing or not in safetensors; {WHOLE}",
         ),
         ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} lists no file; {WHOLE}"),
         (
