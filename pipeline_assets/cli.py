@@ -2,8 +2,8 @@
 
 Results go to stdout, progress to stderr. Exit status 0 means success, 1 a negative result, 2 wrong usage.
 
-Each command is a function, whose module is imported when the command or its help is requested. So no command waits for
-the imports of others, such as the hub client or Dagster.
+The module of a command is imported only when the command or its help is requested, because imports of the hub client
+and Dagster take seconds.
 """
 
 import functools
@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
-from pipeline_assets.commands.settings import PANEL, Settings, apply, click_parameters
+from pipeline_assets.commands.settings import PANEL, Settings, click_parameters, export_settings
 from pipeline_assets.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _removed_error(typed: str) -> UsageError:
 
 
 class Program(TyperGroup):
-    """Group of all commands, which also finds a command without its group's name."""
+    """Group of all commands, which finds a command even without its group's name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (typed := " ".join(args[:2])) in REMOVED:
@@ -60,8 +60,8 @@ app = typer.Typer(
 )
 
 
-def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
-    """Add a command to a group, whose function and options are loaded when needed."""
+def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
+    """Add a command to a group; its function and options are loaded when needed."""
 
     class Lazy(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
@@ -101,7 +101,7 @@ def _assemble() -> None:
     for module, helps in COMMANDS.items():
         for words, help in helps.items():
             group, _, name = words.rpartition(" ")
-            command(groups[group], name, help, functools.partial(_load_function, module, name.replace("-", "_")))
+            add_command(groups[group], name, help, functools.partial(_load_function, module, name.replace("-", "_")))
 
 
 def _load_function(module: str, name: str) -> Any:
@@ -120,20 +120,20 @@ def _print_version(is_requested: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Leading(Settings):
+class _LeadingOptions(Settings):
     data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data root.")] = None
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False
 
 
-def _options(**values: Any) -> None:
-    """Set the run settings that were typed before the command's name."""
-    apply({name: value for name, value in values.items() if name != "version"})
+def _set_leading_options(**values: Any) -> None:
+    """Set the run settings that the user passed before the command's name."""
+    export_settings({name: value for name, value in values.items() if name != "version"})
 
 
-_options.__signature__ = inspect.Signature([*click_parameters(_Leading)])  # type: ignore[attr-defined]
-app.callback()(_options)
+_set_leading_options.__signature__ = inspect.Signature([*click_parameters(_LeadingOptions)])  # type: ignore[attr-defined]
+app.callback()(_set_leading_options)
 
 
 def main() -> None:
@@ -226,12 +226,9 @@ def _fail(error: InputError) -> None:
 
 
 def expand_group(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
-    """Insert the missing group of a command: `dedup --input` is `stage-a dedup`.
+    """Insert the missing group of a command, such as `stage-a` before `pack`.
 
-    Args:
-        words: Words of a command line, without the program's name.
-        groups: Names of groups; a command may have the same name.
-        commands: Full names of commands, such as `stage-a dedup`.
+    A group and a command may have the same name: `dedup --input` becomes `stage-a dedup --input`.
     """
     name, following = "".join(words[:1]), words[1:2]
     is_group = name in groups and (
@@ -246,7 +243,7 @@ def expand_group(words: list[str], groups: Collection[str], commands: Collection
 
 
 def repeat_option(words: list[str], repeatable: Collection[str]) -> list[str]:
-    """Repeat an option before each value: `--input a b` is `--input a --input b`.
+    """Repeat an option before each value: `--input a b` becomes `--input a --input b`.
 
     A shell expands an unquoted pattern to several values after one option.
     """

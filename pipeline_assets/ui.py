@@ -1,7 +1,6 @@
 """The command `ui`: a guarded `dagster dev` on a data root.
 
-It has the data root's own home and recipes and, for a demo, serves the demo's hub. Each sealed `report.html` is served
-as a page on this machine only.
+Dagster's home is in the data root. Servers on loopback add the hub of a demo, and the sealed reports as pages.
 """
 
 import contextlib
@@ -59,7 +58,7 @@ def ui(
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed
 
-    with reports_served(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
+    with serve_reports(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
@@ -87,7 +86,7 @@ def ui(
         while status is None:
             # The terminal sends Ctrl-C to dagster too, which stops its own children first.
             try:
-                if not has_answered and _answers(port):
+                if not has_answered and _accepts_connections(port):
                     has_answered = True
                     echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
                 status = process.wait(None if has_answered else _POLL_S)
@@ -100,7 +99,7 @@ def ui(
         raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")
 
 
-def _answers(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=_POLL_S).close()
     except OSError:
@@ -110,7 +109,7 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def _hub_url(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the hub of a demo, and yield the variables with its address."""
+    """Serve the hub of a demo, and yield environment variables with its address."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -122,12 +121,10 @@ def _hub_url(root: Path) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
+def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
     """Serve the reports of a data root, and yield the variable with their address.
 
-    Args:
-        root: Data root.
-        port: Port of the server; if in use, any free one.
+    If the port is in use, a free one replaces it.
     """
     from pipeline_assets.demo.loopback_http import is_loopback_host
     from resources.artifact_metadata import REPORTS
@@ -136,7 +133,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
         def do_GET(self) -> None:
             status, page = 421, b"The Host header names another machine."
             if is_loopback_host(self.headers, server.server_port):
-                report = _page(root, urllib.parse.unquote(self.path))
+                report = _read_report(root, urllib.parse.unquote(self.path))
                 status, page = (404, b"Report not found.") if report is None else (200, report)
             self.send_response(status)
             for name, value in _HEADERS.items():
@@ -159,8 +156,8 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
             server.shutdown()
 
 
-def _page(root: Path, path: str) -> bytes | None:
-    """Return the report at a path such as `/stage_a/…/report.html`, or None."""
+def _read_report(root: Path, path: str) -> bytes | None:
+    """Return the sealed report at a path such as `/stage_a/…/report.html`, or None."""
     folder, _, name = path.strip("/").rpartition("/")
     if name != REPORT_HTML or ".." in Path(folder).parts:
         return None

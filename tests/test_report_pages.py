@@ -11,7 +11,7 @@ from nemotron_build import build, offline, write_nemotron
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.ui import reports_served
+from pipeline_assets.ui import serve_reports
 from resources.artifact_metadata import REPORTS, artifact_metadata
 
 FOLDER = "stage_a/mixed/report/mixed"
@@ -19,7 +19,7 @@ FOLDER = "stage_a/mixed/report/mixed"
 
 @pytest.fixture
 def address(built_notes: Path) -> Iterator[str]:
-    with reports_served(built_notes, 0) as variables:
+    with serve_reports(built_notes, 0) as variables:
         yield variables[REPORTS]
 
 
@@ -79,5 +79,5 @@ def test_nothing_else_is_served(path: str, address: str) -> None:
 def test_a_taken_port_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
     taken = int(address.rpartition(":")[2])
 
-    with reports_served(built_notes, taken) as other:
+    with serve_reports(built_notes, taken) as other:
         assert other[REPORTS] != address

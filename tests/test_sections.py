@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline_assets.cli import command
+from pipeline_assets.cli import add_command
 from pipeline_assets.commands.build import Flags
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -25,7 +25,7 @@ def typed(section: Section, *words: str) -> tuple[str, Any]:
     def make(said: Annotated[Content, section], flags: Flags) -> None:
         given.append(said)
 
-    command(app, "make", "Makes it.", lambda: make)
+    add_command(app, "make", "Makes it.", lambda: make)
     result = CliRunner().invoke(app, ["make", *words])
     assert result.exit_code == 0, result.output
     return " ".join(result.output.split()), given[0] if given else None
@@ -35,7 +35,7 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
     said, _ = typed(DEDUP, "--help")
 
     assert "--near-selection <str> Duplicate to keep: first, longest or quality. [default: first]" in said
-    assert "--permutations <int range> Numbers in a signature: bands times rows. [default: 112; 1<=x<=4096]" in said
+    assert "--permutations <int range> Hash values per signature: bands times rows. [default: 112; 1<=x<=4096]" in said
     assert said.count("--shingle-words") == said.count("--seed") == 1, "both proposers have them"
     assert said.count("--workers") == said.count("--strict") == 1
 

@@ -134,7 +134,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ),
         (
             "recipes --schema x",
-            "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'; name a system",
+            "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'; choose one of these",
         ),
         ("pin fineweb-edu", "fineweb-edu: not a dataset name; write owner/name, such as HuggingFaceFW/fineweb-edu"),
         ("pin a/b/c --model", "a/b/c: not a model name; write owner/name, such as unsloth/gpt-oss-120b"),

@@ -178,7 +178,7 @@ def init(
             echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
     text = (
         _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} folders")
-        + "\n".join(_sections(drafts))
+        + "\n".join(_yaml_lines(drafts))
         + _TAIL
     )
     durable.make_folder(path.parent)
@@ -205,15 +205,17 @@ def recipes(
     """
     if schema is not None:
         if schema not in SYSTEMS.pages:
-            raise UsageError(f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}", "--schema", "name a system")
+            raise UsageError(
+                f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}", "--schema", "choose one of these"
+            )
         echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
-    rows = [_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
+    rows = [_recipe_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
     cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
     answer(as_json, rows, aligned([("recipe", "artifacts", "file"), *cells]))
 
 
-def _row(recipe: KnownRecipe) -> dict[str, Any]:
+def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
     counts = Counter(entry.condition for entry in recipe.artifacts)
     state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
     return {
@@ -225,8 +227,8 @@ def _row(recipe: KnownRecipe) -> dict[str, Any]:
     }
 
 
-def _sections(drafts: "Sequence[Draft]") -> Iterator[str]:
-    """Yield sections as YAML, one key per line with its note; number repeated names."""
+def _yaml_lines(drafts: "Sequence[Draft]") -> Iterator[str]:
+    """Yield sections as YAML lines with notes, and number repeated source names."""
     uses: Counter[str] = Counter()
     for draft in drafts:
         content = dict(draft.content)

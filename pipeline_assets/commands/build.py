@@ -1,7 +1,4 @@
-"""The command `run`, with the shared code of all commands that build.
-
-The shared code has the options of a build, checks its output folder, and reports the artifacts and their checks.
-"""
+"""The command `run`, with the code that all building commands share."""
 
 import contextlib
 import functools
@@ -21,7 +18,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
-from pipeline_assets.commands.options import Sets
+from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -31,7 +28,7 @@ from resources.launchers import remote_launcher_factory
 OutDir = Annotated[
     Path,
     typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root for the output."),
-    Sets("name"),
+    SetsKeys("name"),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 # Run settings of commands whose options name the inputs, unless an option or the environment sets them.
@@ -43,17 +40,13 @@ R = TypeVar("R", bound=Recipe)
 
 @dataclass(frozen=True)
 class Flags:
-    """Options of every command that builds."""
+    """Options that every building command has."""
 
-    replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of other settings.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts that other settings built.")] = False
     strict: Strict = False
 
-    def run_below(self, root: Path) -> Run:
-        """Read run settings from these options and the environment, and start the log.
-
-        Raises:
-            UsageError: A variable has an invalid value.
-        """
+    def run_settings(self, root: Path) -> Run:
+        """Read run settings from these options and the environment, and start the log."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         run = Run.from_settings(
             root, variables, replace=self.replace, remote_launcher=remote_launcher_factory(variables)
@@ -64,19 +57,12 @@ class Flags:
 
 @dataclass(frozen=True)
 class Build(Flags):
-    """Options of the commands that build in a data root.
-
-    The options become a recipe, or targets that depend on sealed artifacts. These are built and reported.
-    """
+    """Options of the commands that build and report artifacts in a data root."""
 
     out_dir: OutDir = Path("data")
 
-    def at_place(self) -> Self:
-        """Return the options with the absolute data root.
-
-        Raises:
-            UsageError: As `free_folder`, or the data root is an artifact.
-        """
+    def with_absolute_root(self) -> Self:
+        """Return the options with an absolute data root, which must not be an artifact."""
         folder = free_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
@@ -84,36 +70,28 @@ class Build(Flags):
 
     @functools.cached_property
     def run(self) -> Run:
-        """Run settings of the build; raises as `run_below`."""
-        return self.run_below(self.out_dir)
+        """Run settings of the build."""
+        return self.run_settings(self.out_dir)
 
-    def write(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
-        """Write a recipe of typed options to the data root, and print its path.
-
-        Raises:
-            UsageError: As `write_new_recipe`.
-        """
+    def write_recipe(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
+        """Write a recipe of the options to the data root, and print its path."""
         group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
         recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
         terminal.print_lines([f"recipe {path}"], err=True)
         return recipe, path
 
-    def recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
-        """Write a recipe and build it, see `write` and `build_recipe`."""
-        recipe, path = self.write(kind, content)
+    def build_recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
+        """Write a recipe of the options, and build its artifacts."""
+        recipe, path = self.write_recipe(kind, content)
         build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
 
-    def targets(self, targets: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
-        """Build targets with their inputs; arguments and errors as `build_targets`."""
+    def build_targets(self, targets: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
+        """Build targets after their inputs, and return the last artifact."""
         return build_targets(upstream_first(targets), self.run, self.strict, lines)
 
 
 def free_folder(out_dir: Path) -> Path:
-    """Return an output folder as an absolute path.
-
-    Raises:
-        UsageError: The path is a file, or is inside an artifact, which is sealed.
-    """
+    """Return an output folder's absolute path, which must not be inside an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
@@ -160,17 +138,12 @@ def build_recipe(
         recipe: Recipe to build.
         path: Path of the recipe file.
         settings: Run settings.
-        partition: Only artifacts of this partition, and those without one; None for all.
-        kinds: Only artifacts of these kinds; None for all.
+        partition: Partition to build, with the artifacts that have no partition; None for all.
+        kinds: Kinds to build; None for all.
         strict: Whether warnings of checks end the command with status 1.
         as_json: Whether to print JSON.
         lines: Lines to print for each artifact when it is sealed, in place of one line for each at the end. The recipe
             then comes from options, and errors name these instead of keys in the file.
-
-    Raises:
-        UsageError: The partition does not exist.
-        InputError: Artifacts failed.
-        typer.Exit: With status 1, if a check warned and `strict` is set.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root
@@ -186,17 +159,17 @@ def build_recipe(
         if lines is not None:
             _build(recipe, requested, path, settings, lines)
             return
-        with terminal.naming(path):
+        with terminal.name_recipe_keys(path):
             is_up_to_date = all(target.is_up_to_date(data) for target in requested)
             built = set() if is_up_to_date else _build(recipe, requested, path, settings)
-        rows = [_row(target, built, data) for target in requested]
-        terminal.answer(as_json, rows, map(_row_line, rows))
+        rows = [_artifact_row(target, built, data) for target in requested]
+        terminal.answer(as_json, rows, map(_format_row, rows))
 
 
 def _build(
     recipe: Recipe, requested: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None
 ) -> set[str]:
-    """Build artifacts, print check results, and return the roles of the built ones."""
+    """Build artifacts, print failed checks, and return the roles of the built ones."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -222,7 +195,7 @@ def _build(
     return built
 
 
-def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
+def _artifact_row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
     manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
     counts = manifest.identity.counts if manifest else {}
     fates = manifest.identity.ledger.fates() if manifest and "ledger" in counts else ()
@@ -240,8 +213,8 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
     }
 
 
-def _row_line(row: Mapping[str, Any]) -> str:
-    counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
+def _format_row(row: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{_format_count(count)} {name}" for name, count in row["counts"].items())
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {lost_rows}" if lost_rows else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
@@ -250,7 +223,7 @@ def _row_line(row: Mapping[str, Any]) -> str:
     return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
-def _number(count: object) -> str:
+def _format_count(count: object) -> str:
     match count:
         case dict():
             return " + ".join(f"{value:,} {name}" for name, value in count.items())
@@ -260,19 +233,9 @@ def _number(count: object) -> str:
 
 
 def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
-    """Build targets in order, print lines about each, and return the last artifact.
+    """Build targets, upstream first, print lines about each, and return the last one.
 
-    Warnings of checks are printed at the end.
-
-    Args:
-        targets: Targets, upstream first.
-        run: Run settings.
-        strict: Whether warnings of checks end the command with status 1.
-        lines: Lines to print for each artifact when it is sealed.
-
-    Raises:
-        InputError: As `drive.build`, or a blocking check failed.
-        typer.Exit: With status 1, if a check warned and `strict` is set.
+    Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
     """
     with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
@@ -289,8 +252,7 @@ def _check_line(target: Target, result: CheckResult) -> str:
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
     """Print the warnings of checks after the block, even if it fails.
 
-    Raises:
-        typer.Exit: With status 1, if a check warned and `strict` is set.
+    If `strict`, warnings end the command with status 1.
     """
     try:
         yield

@@ -1,7 +1,6 @@
-"""Stage A's commands that build one artifact from sealed sources.
+"""Stage A's commands that build one artifact from sealed sources of any recipes.
 
-The sources may come from any recipe, and the user names the output folder. The artifact is a deduplicated corpus, its
-signatures, a decontaminated corpus, a packed set or a report.
+The artifact is a deduplicated corpus, its signatures, a decontaminated corpus, a packed set or a report.
 """
 
 import functools
@@ -26,8 +25,8 @@ from pipeline_assets.commands.inputs import (
     upstream_targets,
 )
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, Section, Sets, option_finder
-from pipeline_assets.commands.terminal import AsJson, answer, echo, naming
+from pipeline_assets.commands.options import Content, Section, SetsKeys, option_finder
+from pipeline_assets.commands.terminal import AsJson, answer, echo, name_recipe_keys
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.proposal import Banding
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
@@ -44,10 +43,10 @@ from pipeline_assets.systems.evaluation import evaluation_targets
 Proposer = Annotated[
     Literal["minhash", "faiss"],
     typer.Option(help="Proposer of pairs: MinHash bands or faiss sketches."),
-    Sets("dedup.near.faiss"),
+    SetsKeys("dedup.near.faiss"),
 ]
 Manifest = Annotated[str, typer.Option(help="Recipe, or a YAML file with only this section.")]
-_CURVE = (
+_CURVE_KEYS = (
     "near.threshold",
     "near.minhash.permutations",
     "near.minhash.bands",
@@ -59,42 +58,37 @@ _SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDU
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInFolder(Flags):
-    """Options of the commands that build one artifact without a recipe.
+    """Options of the commands that build one artifact, without a recipe, in a folder."""
 
-    Attributes:
-        out_dir: Folder of the artifact.
-    """
-
-    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), Sets("name")]
+    out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), SetsKeys("name")]
 
     @functools.cached_property
     def folder(self) -> Path:
-        """Absolute path of the folder; raises as `free_folder`."""
+        """Absolute path of the artifact's folder."""
         return free_folder(self.out_dir)
 
     @property
     def root(self) -> Path:
-        """Data root that contains the folder."""
+        """Data root that contains the folder, else the folder's parent."""
         return find_data_root_above(self.folder)
 
     @property
-    def place(self) -> Path:
-        """Path of the folder relative to the data root."""
+    def relative_folder(self) -> Path:
+        """Path of the artifact's folder relative to the data root."""
         return self.folder.relative_to(self.root)
 
     def build(self, target: Target, lines: Lines = artifact_lines) -> None:
         """Build a target in the folder, after its inputs, and print its lines.
 
-        Inputs outside of the data root, where lineage ends, cause a warning. Arguments and errors are those of
-        `build_targets`.
+        Warn of inputs outside of the data root, because lineage ends there.
         """
         for upstream in target.upstream:
             if upstream.is_external and not upstream.folder.resolve().is_relative_to(self.root.resolve()):
                 what = f"warning: {upstream.folder} is outside of {self.root}: trace, report and verify --upstream"
                 fix = "set --out-dir to a folder below stage_a/ of its data root"
                 echo(f"{what} of the new artifact will miss it; {fix}", err=True)
-        target = replace(target, folder=self.place, export_as=None)
-        build_targets(upstream_first([target]), self.run_below(self.root), self.strict, lines)
+        target = replace(target, folder=self.relative_folder, export_as=None)
+        build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, lines)
 
 
 def dedup(
@@ -137,12 +131,12 @@ def signatures(
 
 
 def _near_section(near: Content, proposer: str) -> Content:
-    """Return the typed keys of `near`, without those of the other proposer."""
+    """Return the keys of section `near` that apply to a proposer of pairs."""
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 
 def explain(
-    dedup_keys: Annotated[Content, Section(DedupRecipe, _CURVE)],
+    dedup_keys: Annotated[Content, Section(DedupRecipe, _CURVE_KEYS)],
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
@@ -172,8 +166,9 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder)
     --out-dir out/stage_a/decontaminated/all
     """
     file = recipe_path(manifest, build.root)
-    section = DecontaminationSection.from_mapping(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
-    build.build(decontaminated_target(input_corpora(input, stage_a.DEDUPLICATED), build.place, section))
+    keys = _read_section(read_yaml(file, "manifest"), file, "decontamination")
+    section = DecontaminationSection.from_mapping(keys, file)
+    build.build(decontaminated_target(input_corpora(input, stage_a.DEDUPLICATED), build.relative_folder, section))
 
 
 def pack(
@@ -192,15 +187,15 @@ def pack(
     """
     pack_keys = {key: value for key, value in pack_keys.items() if value is not None}
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
-    with naming(file, option_finder(typed, {"name": "--out-dir"})):
+    with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
-        section = PackSection.from_mapping(_section(content, file, "pack") | pack_keys, file)
+        section = PackSection.from_mapping(_read_section(content, file, "pack") | pack_keys, file)
         corpora = input_corpora(input, *_JOINT_CORPORA) if input else _own_corpora(content, file, section, build.root)
-        build.build(stage_a.packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
+        build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
 
 
-def _section(content: Content, file: Path, name: str) -> Content:
-    """Return a section of a recipe or of a file that contains only this section."""
+def _read_section(content: Content, file: Path, name: str) -> Content:
+    """Return a section of a recipe, or of a file with no other section."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -213,7 +208,7 @@ def _section(content: Content, file: Path, name: str) -> Content:
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the inputs of a recipe's own packed set: its last corpus, or its sources."""
+    """Return the inputs of a recipe's packed set: its last corpus, or its sources."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -249,7 +244,7 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
 
 
 def _input_targets(corpus: Target) -> Iterator[Target]:
-    """Yield the sources of a corpus and the joint corpora between."""
+    """Yield the joint corpora and the sources from which a corpus derives."""
     for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_JOINT_CORPORA):
         if upstream.partition is None:
             yield from _input_targets(upstream)
@@ -257,14 +252,9 @@ def _input_targets(corpus: Target) -> Iterator[Target]:
 
 
 def decontaminated_target(corpora: Sequence[Target], place: Path, section: DecontaminationSection) -> Target:
-    """Return the target of corpora without items of evaluation sets.
+    """Return the decontaminated target of sources, or of one deduplicated corpus.
 
-    The lists of the evaluation sets' files are upstream, in a sibling folder.
-
-    Args:
-        corpora: Sources, or one deduplicated corpus.
-        place: Folder of the target, relative to the data root.
-        section: Rules and evaluation sets.
+    A folder next to `place` receives the listings of the evaluation sets' files, which are upstream.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
@@ -276,10 +266,7 @@ def decontaminated_target(corpora: Sequence[Target], place: Path, section: Decon
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
     """Return the sealed sources of the inputs in order, or one joint corpus.
 
-    Raises:
-        UsageError: An artifact has another kind, a joint corpus is not alone, two sources have one name, or one derives
-            from another.
-        InputError: An artifact is damaged, or an input of a filtered one is missing.
+    Names of sources must differ, and no source may derive from another one.
     """
     corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

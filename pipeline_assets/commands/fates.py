@@ -70,7 +70,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _place(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Describe a source row's line in its file, or its number if the file is missing."""
+    """Name the line of a source row, or the row's number if a listing is missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 

@@ -31,11 +31,7 @@ _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
-    """Return an input folder as an absolute path; None if it does not exist.
-
-    Raises:
-        UsageError: The name is empty, or names a file.
-    """
+    """Return an input folder as an absolute path; None if it does not exist."""
     path = Path(name).absolute()
     if not name:
         raise UsageError("must not be empty", option, "pass a folder, or owner/name")
@@ -45,7 +41,7 @@ def local_folder(name: str, option: str) -> Path | None:
 
 
 def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
-    """Return and print the current commit of a branch or tag, `main` by default."""
+    """Return the current commit of a branch or tag, `main` by default, and print it."""
     commit = hub.resolve(name, revision or "main")
     echo(f"{name} at {commit}", err=True)
     return commit
@@ -54,19 +50,9 @@ def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
 def folder_or_commit(
     hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
 ) -> Content:
-    """Return an input's recipe key: `path` of a folder, or `revision` on a hub.
+    """Return an input's recipe key: the `path` of a folder, or a hub's `revision`.
 
-    Args:
-        hub: Hub client for datasets or models.
-        name: Folder, or owner/name on the hub.
-        option: Option that named it, for messages.
-        revision: Branch, tag or commit; None for `main`.
-        revision_option: Option of the revision, for messages.
-
-    Raises:
-        UsageError: Neither a folder nor a repository has this name, or a revision is typed for a folder; or as
-            `local_folder`.
-        InputError: From the hub.
+    Messages name the input by `option` and the revision by `revision_option`. None stands for the revision `main`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -95,26 +81,10 @@ def hub_source(
     split: str = "train",
     text: str = "text",
 ) -> dict[str, Any]:
-    """Return the section of a hub dataset.
+    """Return the `sources` section that reads a config of a hub dataset.
 
-    The files come from the dataset's card, else from their names, the columns from the first file, and the licence from
-    the card.
-
-    Args:
-        hub: Hub client.
-        dataset: Owner/name.
-        config: Config of the dataset's card; `default` for all files.
-        commit: Commit of the dataset.
-        amount: Key `amount` of the section.
-        rules: Key `rules` of the section.
-        seed: Key `seed` of the section.
-        split: Split to read.
-        text: Column of the text.
-
-    Raises:
-        UsageError: The config does not exist (the message names the nearest), has no files of the split, or has no such
-            column.
-        InputError: From the hub.
+    The dataset's card names the licence and the files; a card without configs leaves the choice of files to their
+    names. The first file names the columns. `text` is the column of the text.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -163,15 +133,10 @@ def hub_source(
 
 
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return a recipe's patterns for the files that a card's patterns match.
+    """Return a recipe's patterns for the `files` that a card's patterns match.
 
-    A recipe's patterns are read by fnmatch, whose `*` crosses folders. The card's patterns are kept if they match the
-    same files that way; otherwise each file is named.
-
-    Args:
-        patterns: Patterns of the card.
-        files: Paths that the card's patterns match.
-        listed: Paths of all files at the commit.
+    Recipes match by fnmatch, whose `*` crosses folders. If the card's patterns select other files of the `listed` ones
+    that way, each file is named instead.
     """
     likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
@@ -179,15 +144,14 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
 
 
 def slugify(source: str) -> str:
-    """Return a name in lower case, with hyphens for invalid characters."""
+    """Lower the case of a name, and replace invalid characters by hyphens."""
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """Return the folders of sealed artifacts by pattern, then by name.
+    """List the folders of sealed artifacts by pattern, then by name.
 
-    Raises:
-        UsageError: A pattern matches no artifact, or only artifacts of earlier patterns.
+    A pattern must match an artifact that no earlier pattern matches.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -203,19 +167,14 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Return an artifact's folder, named by itself, a shard or a sibling manifest."""
+    """Find the artifact of a folder, of one of its files, or of a sibling manifest."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     places = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((place for place in places if (place / FILE_NAME).is_file()), None)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a sealed artifact of any recipe as a target that others can depend on.
-
-    Raises:
-        UsageError: The artifact is of another kind.
-        InputError: The folder is not an artifact, or is damaged.
-    """
+    """Return a sealed artifact of any recipe as an external target of these kinds."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -230,11 +189,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
-    """Return an artifact's inputs of these kinds, found by digest in its data root.
-
-    Raises:
-        InputError: An input is missing or damaged.
-    """
+    """Find an artifact's inputs of these kinds by their digests in its data root."""
     lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
     inputs = artifact.manifest.identity.upstream
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
@@ -247,11 +202,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return the artifacts of these kinds in a folder and its subfolders, by role.
-
-    Raises:
-        UsageError: Two artifacts of a kind have one partition.
-    """
+    """Map roles to artifacts of these kinds in a folder and its subfolders."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
@@ -268,12 +219,7 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
 def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
     """Return the absolute common folder of all inputs, and each input relative to it.
 
-    Args:
-        inputs: Files, folders, or patterns as a shell reads them.
-        in_folder: Pattern of the files that a folder stands for.
-
-    Raises:
-        UsageError: An input matches no file.
+    Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
     """
     patterns = []
     for text in inputs:

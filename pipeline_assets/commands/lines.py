@@ -12,7 +12,7 @@ _LEDGER_COUNTS = ("ledger", "documents")
 
 
 def artifact_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield summary lines of an artifact; of a pin, only its ignored files."""
+    """Yield an artifact's summary; for a pin without files, the inputs it ignores."""
     identity = artifact.manifest.identity
     counts = identity.counts
     if not artifact.manifest.storage:
@@ -34,19 +34,19 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield plain counts in one line, then lines and tables for groups of counts."""
+    """Yield a line of single counts, then a line or table for each group of counts."""
     plain = {name: value for name, value in counts.items() if isinstance(value, int | str) and value}
     if plain:
-        yield f"  {', '.join(f'{_words(name)} {_number(value)}' for name, value in plain.items())}"
+        yield f"  {', '.join(f'{_spell_out(name)} {_format_value(value)}' for name, value in plain.items())}"
     for name, group in counts.items():
         if not isinstance(group, Mapping) or not group:
             continue
         if all(isinstance(value, Mapping) for value in group.values()):
-            rows = _table(_words(name), group)
+            rows = _table(_spell_out(name), group)
             yield from (f"  {line}" for line in aligned(rows, range(1, len(rows[0]))))
         elif any(group.values()):
-            parts = (f"{_number(value)} {key}" for key, value in group.items() if value)
-            yield f"  {_words(name)}: {', '.join(parts)}"
+            parts = (f"{_format_value(value)} {key}" for key, value in group.items() if value)
+            yield f"  {_spell_out(name)}: {', '.join(parts)}"
 
 
 def _table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -54,13 +54,13 @@ def _table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[st
     columns = dict.fromkeys(
         name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value
     )
-    rows = [(name, *(_number(counts.get(column, 0)) for column in columns)) for name, counts in groups.items()]
-    return [(title, *map(_words, columns)), *rows]
+    rows = [(name, *(_format_value(counts.get(column, 0)) for column in columns)) for name, counts in groups.items()]
+    return [(title, *map(_spell_out, columns)), *rows]
 
 
-def _words(name: str) -> str:
+def _spell_out(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _number(value: int | str) -> str:
+def _format_value(value: int | str) -> str:
     return f"{value:,}" if isinstance(value, int) else value

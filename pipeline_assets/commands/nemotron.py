@@ -1,7 +1,4 @@
-"""The commands of `nemotron` that describe, normalise and pool rows.
-
-They read the Nemotron datasets, and datasets of the same layout.
-"""
+"""The commands of `nemotron` that describe, normalise and pool rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +28,7 @@ from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems import nemotron
 
 _ALL = "nemotron_all"  # the recipe that run-all writes
-Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a local folder of its layout.")]
+Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder with the same layout.")]
 
 
 def inventory(
@@ -44,7 +41,7 @@ def inventory(
 
     Example: corpusmill nemotron inventory --dataset my/folder --out-dir out
     """
-    _build("inventory", dataset, dataset_keys, {"scan": scan}, build)
+    _build_dataset("inventory", dataset, dataset_keys, {"scan": scan}, build)
 
 
 def normalize(
@@ -66,7 +63,8 @@ def normalize(
     if layout["readme"] and not hf_layout:
         raise UsageError("needs --hf-layout, whose folder has a card", "--write-readme", "pass --hf-layout too")
     rows |= {} if system else {"system": None}
-    _build("normalize", dataset, dataset_keys, {"rows": rows} | ({"hf_layout": layout} if hf_layout else {}), build)
+    content = {"rows": rows} | ({"hf_layout": layout} if hf_layout else {})
+    _build_dataset("normalize", dataset, dataset_keys, content, build)
 
 
 def pools(
@@ -77,7 +75,7 @@ def pools(
 
     Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out
     """
-    build = build.at_place()
+    build = build.with_absolute_root()
     deduplicated, normalised = sealed_rows(in_dir)
     kept = [
         *deduplicated,
@@ -85,7 +83,7 @@ def pools(
     ]
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
-    build.targets(targets, artifact_lines)
+    build.build_targets(targets, artifact_lines)
     commands = (
         as_command("nemotron", "publish", f"OWNER/{target.partition}", build.out_dir / target.folder)
         for target in targets
@@ -96,7 +94,7 @@ def pools(
 
 def run_all(
     max_records: Annotated[
-        int | None, typer.Option(min=1, help="Maximum rows per split, sampled from all of it.")
+        int | None, typer.Option(min=1, help="Maximum rows per split, sampled over all files.")
     ] = None,
     *,
     build: Build,
@@ -105,7 +103,7 @@ def run_all(
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
-    build = build.at_place()
+    build = build.with_absolute_root()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
     place = build.out_dir / "recipes" / f"{_ALL}.yaml"
     known = nemotron.NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
@@ -115,7 +113,7 @@ def run_all(
         if earlier is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
-            section |= _at_head(section, build.run.require_hub("a dataset"))
+            section |= _head_revision(section, build.run.require_hub("a dataset"))
         efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
@@ -123,22 +121,22 @@ def run_all(
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = build.write(nemotron.NemotronRecipe, content | {"name": _ALL})
+    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _ALL})
     try:
         build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:
         if _affects_one_dataset(error):
-            _report_on_built(recipe, build.run)
+            _build_partial_report(recipe, build.run)
         raise
 
 
 def _affects_one_dataset(error: InputError) -> bool:
-    """Check whether an error is permanent, so that others can be built now."""
+    """Check whether an error concerns one dataset, so that the others can be built."""
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
-def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return the current commit and splits; UNPINNED if the dataset is unreadable."""
+def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
+    """Return a dataset's current commit and splits; UNPINNED if it is unreadable."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -152,8 +150,8 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
     return {"revision": revision, "splits": [*shipped, *(split for split in available if split not in shipped)]}
 
 
-def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on the datasets with sealed pools, and print the missing ones."""
+def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
+    """Build a report on datasets whose pools are up to date, and name the others."""
     pools = [
         target
         for target in recipe.targets()
@@ -167,13 +165,9 @@ def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return the deduplicated and the normalised rows sealed below a folder.
+    """Find sealed rows below a folder: deduplicated ones, and other normalised ones.
 
-    A split with both is returned as deduplicated rows only. A folder in hub layout stands for the rows it was built
-    from.
-
-    Raises:
-        UsageError: No rows are sealed there; or as `sealed_below`.
+    A folder in hub layout stands for the rows that it was built from.
     """
     targets = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:
@@ -189,8 +183,8 @@ def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     return [*deduplicated.values()], [target for target in normalised if target.partition not in deduplicated]
 
 
-def _build(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: Build) -> None:
-    build = build.at_place()
+def _build_dataset(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: Build) -> None:
+    build = build.with_absolute_root()
     revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
     section = _dataset_section(dataset, revision, splits, build.run.require_hub("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
@@ -206,11 +200,11 @@ def _build(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str,
         section["reasoning_effort"] = {split: effort for split, effort in efforts.items() if split in section["splits"]}
     name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
     recipe = {"system": "nemotron", "name": name, **content, "datasets": [section]}
-    build.recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
+    build.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
-    """Return a recipe's section for the dataset, with its commit and splits."""
+    """Return the recipe section of a dataset, with its commit or path and its splits."""
     known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # these can be typed without their owner
     repo = known.get(dataset.lower(), dataset) if local_folder(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)

@@ -1,6 +1,6 @@
 """Command options generated from sections of recipes.
 
-A key has its check, its option and its help text in one place: the section.
+A section's field defines a key's check, option and help text.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.settings import Settings, apply, click_parameters
-from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
+from pipeline_assets.commands.settings import Settings, click_parameters, export_settings
+from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, running_command
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
@@ -31,10 +31,10 @@ Content = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Mark on a command's parameter that is the content of a section.
+    """Annotation of a command's parameter that receives the content of a section.
 
-    The keys of the section are options. The content omits a key whose option is not typed, unless the key is then null
-    or an empty list.
+    Each key of the section becomes an option. If the user omits the option, the content omits the key, unless null or
+    an empty list is a value of the key.
 
     Attributes:
         section: Section of a recipe.
@@ -45,8 +45,8 @@ class Section:
     keys: tuple[str, ...] | None = None
 
 
-class Sets:
-    """Mark on a command's option that sets recipe keys without an `Option`."""
+class SetsKeys:
+    """Annotation of a command's option that sets recipe keys without an `Option`."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys
@@ -55,9 +55,9 @@ class Sets:
 def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     """Build a command from a function, whose parameters become options.
 
-    A parameter marked `Section` becomes an option per key, and a dataclass one per field. The function's docstring ends
-    the help. Exit status is 1 if the function returns False. Errors name recipe keys by the options that set them, and
-    end with the command that continues the build.
+    A parameter annotated with `Section` becomes an option per key; a dataclass becomes an option per field. The
+    function's docstring ends the help. Exit status is 1 if the function returns False. Errors name recipe keys by the
+    options that set them, and end with the command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat: dict[str, inspect.Parameter] = {}
@@ -85,10 +85,14 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     flat |= settings
 
     def run(**values: Any) -> None:
-        apply({name: values[name] for name in settings})
-        Stopwatch.name_command(as_typed())
+        export_settings({name: values[name] for name in settings})
+        Stopwatch.name_command(running_command())
         try:
-            with resume_hint(as_typed()), naming(find_option=option_for), os_errors_explained(_root(values)):
+            with (
+                resume_hint(running_command()),
+                name_recipe_keys(find_option=option_for),
+                os_errors_explained(_root(values)),
+            ):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
             end_bars()
@@ -103,24 +107,22 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
 
 def _root(values: Mapping[str, object]) -> Path:
-    """Return the typed data root or output folder, else CORPUSMILL_DATA."""
+    """Return the data root or output folder among a command's values, or the default."""
     folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
     typed = next((folder for folder in folders if isinstance(folder, Path)), None)
     return typed or Path(os.environ.get("CORPUSMILL_DATA") or "data")
 
 
 def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
-    """Return a parameter's option by each recipe key that the parameter `Sets`."""
-    keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, Sets) for key in mark.keys]
+    """Map each recipe key that a parameter `SetsKeys` to the parameter's option."""
+    keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, SetsKeys) for key in mark.keys]
     return dict.fromkeys(keys, _option(parameter.name))
 
 
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionFinder:
     """Return a function that finds the option of a recipe key.
 
-    Args:
-        options: Options by key within the section.
-        names: Options by whole key.
+    `names` has options by full key. `options` has them by key within a section, which may be nested in the recipe.
     """
 
     def option_name(key: str) -> str | None:
@@ -133,17 +135,11 @@ def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> Optio
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """A recipe key with an option.
+    """A recipe key with an option."""
 
-    Attributes:
-        path: Dotted key within the section.
-        parameter: Option as a parameter of the command.
-        empty: Value of the key if the option is not typed; ... omits the key.
-    """
-
-    path: str
+    path: str  # dotted, within the section
     parameter: inspect.Parameter
-    empty: object
+    empty: object  # value of the key without the option; ... omits the key
 
 
 def _option(name: str) -> str:
@@ -189,7 +185,7 @@ def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tup
 
 
 def _type(annotation: Any) -> Any:
-    """Return the type to parse; sections check closed sets and decimals as text."""
+    """Return the type of an option; closed sets and decimals remain text."""
     if get_origin(annotation) is tuple:
         return list[str]
     kinds = {annotation, *get_args(annotation)}

@@ -18,12 +18,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Report errors in writing standard output instead of blaming the data root.
-
-    Raises:
-        BrokenPipeError: The reader has closed the pipe.
-        InputError: The output cannot be written.
-    """
+    """Name standard output, not the data root, in errors of writing to it."""
     try:
         yield
     except BrokenPipeError:

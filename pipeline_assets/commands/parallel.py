@@ -27,7 +27,9 @@ _PIECES = EncodeRecipe.model_fields["vocab_size"].default
 
 def sample(
     sample_keys: Annotated[Content, Section(SampleRecipe)],
-    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder of its layout.")] = "wmt/wmt14",
+    dataset: Annotated[
+        str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
+    ] = "wmt/wmt14",
     files: Annotated[list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")] = _FILES,
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
@@ -50,7 +52,7 @@ def sample(
     existing: Content = read_yaml(path) if path.exists() else {}
     if existing == content | {"encode": existing.get("encode")}:  # the same sample, which `encode` extended
         content = existing
-    build.recipe(ParallelRecipe, content)
+    build.build_recipe(ParallelRecipe, content)
 
 
 def encode(
@@ -73,7 +75,7 @@ def encode(
             raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
         load_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    build.recipe(ParallelRecipe, content | {"encode": encode_keys})
+    build.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
 
 
 def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJson = False) -> None:

@@ -79,13 +79,9 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
 
 
 def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
-    """Yield the lines of messages, and mark those that count in the loss.
+    """Yield the lines of a conversation's messages, with a mark if the loss counts them.
 
-    Lines are tuples, so that no first word is coloured as a state. An empty body has no line.
-
-    Args:
-        text: Text of the conversation.
-        messages: Its messages, each with whether its body counts in the loss.
+    Lines are tuples, so that no first word is coloured as a state.
     """
     for (message, _, span, body), counts in messages:
         colour, content = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]

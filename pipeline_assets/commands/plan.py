@@ -1,7 +1,6 @@
-"""The command `plan`: the bytes and rows that a recipe will fetch, read and write.
+"""The command `plan`, which predicts the bytes and rows of a recipe's build.
 
-For built artifacts it compares planned with real figures. Lines are grouped by kind, so that any number of artifacts
-fits one screen.
+For built artifacts, it compares planned and real figures. One group of lines per kind fits many artifacts on a screen.
 """
 
 import os
@@ -19,7 +18,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 
-_GAP, _WIDTH, _SHOWN = "  ", 120, 2
+_INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
 
 
@@ -39,7 +38,7 @@ def plan(
     run = Run.from_settings(data.absolute(), os.environ)
     parsed = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(parsed.warnings(), err=True)
-    with terminal.naming(path):
+    with terminal.name_recipe_keys(path):
         parsed.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
@@ -74,7 +73,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     """Yield the lines of each kind, then the totals and the warnings."""
     yield title
     if plan.fetched_bytes:
-        yield f"planning fetched {terminal.as_bytes(plan.fetched_bytes)} to the cache: listing and footers"
+        yield f"planning fetched {terminal.format_bytes(plan.fetched_bytes)} to the cache: listing and footers"
     by_kind: dict[str, list[ArtifactPlan]] = {}
     for entry in plan.artifacts:
         by_kind.setdefault(entry.status.target.kind.name, []).append(entry)
@@ -82,40 +81,40 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield from _kind_lines(kind, artifacts)
     if plan.to_build:
         yield "total"
-        yield f"{_GAP}to fetch: {plan.missing_bytes:,} bytes"
+        yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
         for room in plan.disk_checks:
             fits = "" if room.fits else ": too little"
-            needed, free = terminal.as_bytes(room.needed), terminal.as_bytes(room.free)
-            yield f"{_GAP}{room.where}: {needed} needed by known figures, {free} free{fits}"
+            needed, free = terminal.format_bytes(room.needed), terminal.format_bytes(room.free)
+            yield f"{_INDENT}{room.where}: {needed} needed by known figures, {free} free{fits}"
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
 def _warnings(plan: RecipePlan) -> list[str]:
     return [
-        f"{room.where}: needs {terminal.as_bytes(room.needed)}, but only {terminal.as_bytes(room.free)} are free; "
-        "free some, or set another --data"
+        f"{room.where}: needs {terminal.format_bytes(room.needed)}, but only {terminal.format_bytes(room.free)} "
+        "are free; free some, or set another --data"
         for room in plan.disk_checks
         if not room.fits
     ]
 
 
 def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
-    """Yield the states of a kind's artifacts, the first ones, and total figures."""
+    """Yield a kind's artifacts by state, its first ones by name, and total figures."""
     states = Counter(entry.status.condition for entry in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
     waiting = [entry for entry in artifacts if not entry.status.matches_recipe]
-    for number, entry in enumerate((waiting or artifacts)[:_SHOWN], 1):
+    for number, entry in enumerate((waiting or artifacts)[:_MAX_LISTED], 1):
         status = entry.status
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
-        more = f", and {len(waiting) - _SHOWN:,} more to build" if number == _SHOWN < len(waiting) else ""
-        yield f"{_GAP}{status.condition}  {status.target.folder}{reason}{more}"
+        more = f", and {len(waiting) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(waiting) else ""
+        yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
     if any(entry.needs_replace for entry in waiting):
-        yield f"{_GAP}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
-    for entry in waiting[:_SHOWN]:
+        yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
+    for entry in waiting[:_MAX_LISTED]:
         if entry.sample is not None:
             files = f"{entry.sample.files:,} of {entry.sample.files_listed:,} files"
             rows = f"{entry.sample.row_groups:,} row groups, {entry.sample.rows:,} rows"
-            yield f"{_GAP}{f'{entry.status.target.partition} ' * (len(waiting) > 1)}reads {files}, {rows}"
+            yield f"{_INDENT}{f'{entry.status.target.partition} ' * (len(waiting) > 1)}reads {files}, {rows}"
     if waiting:
         yield from _wrap(_planned_figures(waiting))
     yield from _wrap(_real_figures([outcome for entry in artifacts for outcome in _outcomes(entry)]))
@@ -138,7 +137,7 @@ def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:
 
 
 def _real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format the real totals of planned figures with their difference."""
+    """Format the real totals of figures with their difference from the plan."""
     totals = []
     for name in _UNITS:
         pairs = [
@@ -156,8 +155,8 @@ def _real_figures(figures: Sequence[FigureOutcome]) -> str:
 def _format_figure(name: str, value: float) -> str:
     if name == "bytes_fetched":
         return f"{value:,.0f} bytes {_UNITS[name]}"
-    return f"{terminal.as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_UNITS[name]}"
+    return f"{terminal.format_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_UNITS[name]}"
 
 
 def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=_GAP, subsequent_indent=2 * _GAP)
+    return textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=2 * _INDENT)

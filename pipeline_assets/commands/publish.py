@@ -10,9 +10,9 @@ import typer
 from pipeline_assets.build.run import Run, open_hub
 from pipeline_assets.commands.terminal import (
     OptionalRoot,
-    as_bytes,
     data_root,
     echo,
+    format_bytes,
     log_to_stderr,
     pluralize,
     print_lines,
@@ -31,7 +31,7 @@ _PUBLISHED = {
     f"nemotron/{name}"
     for name in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
 }
-_SHOWN = 8
+_MAX_LISTED = 8
 
 
 def publish(
@@ -67,12 +67,12 @@ def publish(
         print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
-            summary = f"{pluralize(len(plan.parts), 'commit')} created, {as_bytes(plan.bytes)} sent and read back"
+            summary = f"{pluralize(len(plan.parts), 'commit')} created, {format_bytes(plan.bytes)} sent and read back"
             print_lines([f"{repo} at {commit}: {summary}" if plan.parts else f"{repo}: already up to date"])
 
 
 def _publishable(folder: Path) -> Path:
-    """Return the folder if sealed, else its only subfolder of final rows."""
+    """Return the folder if sealed, else its only sealed rows without downstream rows."""
     if (folder / FILE_NAME).exists():
         return folder
     places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
@@ -82,7 +82,7 @@ def _publishable(folder: Path) -> Path:
     if not last:
         raise UsageError("no sealed rows to publish found", folder, "choose a folder of pools or normalised rows")
     if len(last) > 1:
-        names = ", ".join(map(str, last[:_SHOWN]))
+        names = ", ".join(map(str, last[:_MAX_LISTED]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "pass one of them")
     print_lines([f"publishing {last[0]}"], err=True)
     return last[0]
@@ -120,5 +120,5 @@ def export(
         require_manifest(folder)
         level = Run.from_settings(root, os.environ).settings.zstd_level
         exported = export_rows(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, level)
-    size = as_bytes(exported.bytes)
+    size = format_bytes(exported.bytes)
     echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {size}, and README.md")

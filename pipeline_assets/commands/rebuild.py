@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SHOWN_LINES = 10
 _SHOWN_FILES = 3
-_GAP = "  "
+_INDENT = "  "
 
 
 def rebuild(
@@ -80,7 +80,7 @@ def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
         word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
         yield f"{word:11} {step.sealed_folder or f'{step.manifest.name} (only its manifest exists)'}"
         for line in _outcome_lines(outcome, rebuilt.rebuilt_folder(outcome)):
-            yield _GAP + line
+            yield _INDENT + line
 
 
 def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
         yield "changed since the seal:" if outcome.versions else unchanged
-        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.current}" for version in outcome.versions)
+        yield from (f"{_INDENT}{version.name}: {version.sealed} → {version.current}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.sealed_folder is not None:
@@ -139,7 +139,7 @@ def _file_lines(finding: "FileFinding") -> Iterator[str]:
 
 def diff(
     a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
-    b: Annotated[Path, typer.Argument(help="Folder of another artifact of its kind.")],
+    b: Annotated[Path, typer.Argument(help="Folder of another artifact of the same kind.")],
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Compare two artifacts, down to their documents.
@@ -187,9 +187,9 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
     counts = [
         (
             _describe_count(count.name),
-            _figure(count.a),
-            _figure(count.b),
-            "" if count.is_equal else _figure(count.delta, "+"),
+            _format_figure(count.a),
+            _format_figure(count.b),
+            "" if count.is_equal else _format_figure(count.delta, "+"),
         )
         for count in comparison.counts
     ]
@@ -205,12 +205,12 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _figure(value: int | str, sign: str = "") -> str:
+def _format_figure(value: int | str, sign: str = "") -> str:
     return format(value if isinstance(value, int) else Decimal(value), f"{sign},")
 
 
 def _describe_count(name: str) -> str:
-    """Describe a count; rows read = documents kept + merged + dropped + rejected."""
+    """Describe a count of a manifest by its dotted name, such as `ledger.in`."""
     match name.split(".", 2):
         case ["ledger", "in"]:
             return "rows read"

@@ -58,7 +58,7 @@ def score(
         what = f"must be at least {MIN_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, set their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
-    build = build.at_place()
+    build = build.with_absolute_root()
     run, remote = build.run, build.run.remote_launcher
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if remote else detect_device())}
     models = [_model_section(model, "--model", revision, run)]
@@ -79,9 +79,9 @@ def score(
     if dry_run:
         return
     for targets in targets_by_model:
-        build.targets(targets, _lines)
+        build.build_targets(targets, _score_lines)
     if against is not None:
-        print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap(scored[0], scored[1], run)])
+        print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap_lines(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*target.folder.parts[:3])) for target in scored[0]}))
     command = as_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
     print_lines(["", "to choose training subsets:", f"  {command}"])
@@ -93,8 +93,8 @@ def percentiles(in_dir: Scores, build: Build) -> None:
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
     scores = sealed_scores(in_dir)
-    build = build.at_place()
-    build.targets(score_outputs(_recipe_name(scores), scores, None), _lines)
+    build = build.with_absolute_root()
+    build.build_targets(score_outputs(_recipe_name(scores), scores, None), _score_lines)
 
 
 def subsets(
@@ -110,14 +110,14 @@ def subsets(
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = sealed_scores(in_dir)
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
-    build = build.at_place()
+    build = build.with_absolute_root()
     artifact = build_targets([target], build.run, build.strict, _subset_lines)
     command = as_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
     print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the rows that each rule selected, with a reason for an empty subset."""
+    """Yield the row count of each rule's subset, with the reason if it is empty."""
     identity = artifact.manifest.identity
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
@@ -127,11 +127,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def sealed_scores(folder: Path) -> list[Target]:
-    """Return the sealed scores in a folder and its subfolders, with their inputs.
-
-    Raises:
-        UsageError: No scores are sealed there; or as `sealed_below`.
-    """
+    """Return the sealed scores in a folder and its subfolders, with their inputs."""
     if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
@@ -142,7 +138,7 @@ def _recipe_name(scores: Sequence[Target]) -> str:
 
 
 def _model_section(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
-    """Return a recipe's section for the model: a folder, or a name and commit."""
+    """Return the recipe section of a model: a folder, or a name and commit."""
     section = folder_or_commit(run.require_hub("a model").for_models(), model, option, revision)
     return section if "path" in section else {"name": model, **section}
 
@@ -150,7 +146,7 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
 ) -> NemotronRecipe:
-    """Write the recipe that scores pools, which are upstream or pinned by file."""
+    """Write the recipe that scores sealed pools of the data root, or pinned files."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), build.run
     sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
@@ -163,13 +159,13 @@ def _scoring_recipe(
         pools = {"datasets": [pools_section(place, revision, run.require_hub("pools"), subdir) for place in places]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model])])
-    recipe, _ = build.write(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
+    recipe, _ = build.write_recipe(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
     print_lines(recipe.warnings(), err=True)
     return recipe
 
 
 def _print_work(scores: Sequence[Target], run: Run) -> None:
-    """Build the inputs of scores, and print the remaining work."""
+    """Build the inputs of scores, and print the work and cost of missing scores."""
     for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass
     works = []
@@ -182,7 +178,7 @@ def _print_work(scores: Sequence[Target], run: Run) -> None:
             print_lines([line])
 
 
-def _lines(artifact: Artifact) -> Iterator[str]:
+def _score_lines(artifact: Artifact) -> Iterator[str]:
     if artifact.manifest.kind == NLL_SCORES.name:
         yield f"{artifact.folder}  {scored_summary(artifact.manifest.identity.counts)}"
     elif artifact.manifest.kind == SCORE_REPORT.name:
@@ -192,23 +188,16 @@ def _lines(artifact: Artifact) -> Iterator[str]:
 
 
 def _sealed_section(pools: Target, root: Path) -> dict[str, Any]:
-    """Return a recipe's section for sealed pools and their splits with rows."""
+    """Return the recipe section of sealed pools, with the splits that have rows."""
     files = open_artifact(pools.folder).manifest.identity.files
     splits = list(dict.fromkeys(pooled_split(file.path) for file in files))
     return {"folder": pools.folder.relative_to(root).as_posix(), "dataset": str(pools.partition), "splits": splits}
 
 
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
-    """Return a recipe's section for external pools, with patterns for each split.
+    """Return the recipe section of external pools, with file patterns for each split.
 
-    Args:
-        pool: Folder, or owner/name on the hub.
-        revision: Branch, tag or commit on the hub; None for `main`.
-        hub: Hub client for datasets.
-        subdir: Only files of this folder; a pool's folder may be given by the pool's name.
-
-    Raises:
-        UsageError: Neither a folder nor a dataset has this name, or it has no Parquet files.
+    Only files in `subdir` count, which may also be the name of a pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None
@@ -229,7 +218,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 
 
-def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
+def _gap_lines(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
     from pipeline_assets.corpus.scoring.score_gap import score_gap
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Run settings as options, which every command accepts before or after its name."""
+"""Options for run settings, which every command accepts before or after its name."""
 
 import dataclasses
 import inspect
@@ -10,50 +10,56 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 PANEL = "Also"  # section of the help that lists these options
-_SHOWN: Any = {"show_default": False, "rich_help_panel": PANEL}
+_PANEL: Any = {"show_default": False, "rich_help_panel": PANEL}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Options that set the variable CORPUSMILL_<FIELD>; None keeps the variable.
+    """Options that set environment variables, each named CORPUSMILL_<FIELD>.
 
-    The run, its workers and its libraries read the variables.
+    None keeps the variable. The run, its workers and its libraries read the variables.
     """
 
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.", **_SHOWN),
+        typer.Option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.", **_PANEL),
     ] = None
     log_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Seconds between progress lines.", **_SHOWN)
+        int | None, typer.Option(min=1, metavar="N", help="Seconds between progress lines.", **_PANEL)
     ] = None
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.", **_SHOWN)] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print debug logs, digests and passed checks.", **_PANEL)
+    ] = False
     memory_mib: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="MiB for deduplication; the rest spills.", **_SHOWN)
+        int | None,
+        typer.Option(min=1, metavar="N", help="Memory for deduplication in MiB; the rest spills to disk.", **_PANEL),
     ] = None
     faiss_gpu: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="GPU for faiss; default: the first.", **_SHOWN)
+        int | None, typer.Option(min=0, metavar="N", help="GPU for faiss; default: the first.", **_PANEL)
     ] = None
-    launcher: Annotated[Literal["local", "modal"] | None, typer.Option(help="Where score shards run.", **_SHOWN)] = None
+    launcher: Annotated[
+        Literal["local", "modal"] | None,
+        typer.Option(help="Machines that score shards: this one, or Modal's.", **_PANEL),
+    ] = None
     modal_cost_limit: Annotated[
         float | None,
-        typer.Option("--cost-limit", min=0, metavar="USD", help="Limit per command on Modal.", **_SHOWN),
+        typer.Option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.", **_PANEL),
     ] = None
     modal_split_cost_limit: Annotated[
         float | None,
-        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Limit per split on Modal.", **_SHOWN),
+        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.", **_PANEL),
     ] = None
 
 
-def apply(values: Mapping[str, Any]) -> None:
-    """Set the variables of the typed settings, given by field name."""
+def export_settings(values: Mapping[str, Any]) -> None:
+    """Set the environment variables of all settings that the user passed."""
     for name, value in values.items():
         if value is not None and value is not False:
             os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
 
 
 def click_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
-    """Yield a command's parameter for each field of a dataclass."""
+    """Yield a keyword-only parameter for each field of a dataclass of options."""
     hints = get_type_hints(options, include_extras=True)
     for field in dataclasses.fields(options):
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default

@@ -18,8 +18,8 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source, resolve_commit, slugify
-from pipeline_assets.commands.options import Content, Section, Sets
-from pipeline_assets.commands.terminal import Root, log_to_stderr, naming, pluralize, print_lines
+from pipeline_assets.commands.options import Content, Section, SetsKeys
+from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
@@ -50,7 +50,7 @@ _STATISTICS = ".json"
 
 
 def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
-    """Return the section of a source, named by its output file, else by the dataset."""
+    """Return the section of a hub source, named by the output file or the dataset."""
     hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
     tag = None if tag is None else licence_table().tag_named(tag, "--license")
     commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
@@ -65,7 +65,7 @@ def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> 
 def raw(
     dataset: Dataset,
     keys: HubRows,
-    output: Annotated[Path | None, typer.Option(help="Output: .ndjsonl or .jsonl.gz; names the source.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Output file (.ndjsonl or .jsonl.gz); names the source.")] = None,
     *,
     build: Build,
 ) -> None:
@@ -89,17 +89,17 @@ def filter(
     min_chars: Annotated[
         int,
         typer.Option(min=0, help="Minimum characters per document."),
-        Sets("sources.0.filters.length.min_characters"),
+        SetsKeys("sources.0.filters.length.min_characters"),
     ] = 200,
     max_chars: Annotated[
         int,
         typer.Option(min=1, help="Maximum characters per document."),
-        Sets("sources.0.filters.length.max_characters"),
+        SetsKeys("sources.0.filters.length.max_characters"),
     ] = 8000,
     lang_threshold: Annotated[
         str | None,
         typer.Option(help="Minimum score of English. Default: the detector's."),
-        Sets("sources.0.filters.language.threshold"),
+        SetsKeys("sources.0.filters.language.threshold"),
     ] = None,
     *,
     build: Build,
@@ -125,9 +125,9 @@ def filter(
 def _build_source(build: Build, step: str, section: Content, kind: str) -> Artifact:
     name = f"{step}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
-    recipe, path = build.write(Stage2Recipe, content)
-    with naming(path):
-        return build.targets([recipe.target(kind, section["source"])])
+    recipe, path = build.write_recipe(Stage2Recipe, content)
+    with name_recipe_keys(path):
+        return build.build_targets([recipe.target(kind, section["source"])])
 
 
 def train(
@@ -144,15 +144,15 @@ def train(
     """
     run = build.run
     _log_to(log_file)
-    recipe, path = _pinned(manifest, run)
+    recipe, path = _pin_recipe_copy(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
         fix = "use a recipe with `kind: trained` in its `tokenizer`"
         raise UsageError("the recipe does not train a tokenizer", path, fix)
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, previous_recipe=recipe)
-        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, build)
-    with naming(path):
+        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, build)
+    with name_recipe_keys(path):
         tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, build.strict)
     decisions = tokenizer.manifest.identity.decisions
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
@@ -167,7 +167,7 @@ def train(
 
 def check(
     tokenizer_path: Annotated[Path, typer.Option(help="Tokenizer file: .model or .tiktoken.")],
-    expected_sha256: Annotated[str, typer.Option(help="Pinned sha256. Default: that in checksum.json.")] = "",
+    expected_sha256: Annotated[str, typer.Option(help="Pinned sha256. Default: from checksum.json.")] = "",
     metadata_json: Annotated[Path | None, typer.Option(help="Output file for the description (JSON).")] = None,
 ) -> None:
     """Check a tokenizer file against its pinned hash.
@@ -190,7 +190,7 @@ def process(
     """
     run = build.run
     _log_to(log_file)
-    recipe, path = _pinned(manifest, run)
+    recipe, path = _pin_recipe_copy(manifest, run)
     if tokenizer_path is not None:
         sha256 = _check_tokenizer(recipe, tokenizer_path)
         section = {
@@ -202,13 +202,13 @@ def process(
         }
         load_tokenizer(TokenizerFile(ExternalTokenizer.from_mapping(section, tokenizer_path).file(), tokenizer_path))
         run = replace(run, previous_recipe=recipe)
-        recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", section, build)
+        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
     build_recipe(recipe, path, run, strict=build.strict)
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
 def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
-    """Return the sha256 of a tokenizer file that the recipe allows."""
+    """Return a tokenizer file's sha256, which must match the one that a recipe pins."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)
@@ -219,14 +219,14 @@ def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
     return actual
 
 
-def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
+def _read_recipe(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
     path = recipe_path(manifest, root)
     return Stage2Recipe.from_file_values(read_yaml(path), path, root), path
 
 
-def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root, and pin its unpinned datasets to their heads."""
-    recipe, source = _read(manifest, run.root)
+def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
+    """Copy a recipe to the data root with its unpinned datasets pinned to their heads."""
+    recipe, source = _read_recipe(manifest, run.root)
     path = keep_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:
@@ -235,18 +235,18 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
             print_lines([f"{dataset} at {commit}"], err=True)
         except DeniedError:  # the build of this source fails with the reason
             pass
-    return _read(str(path), run.root)
+    return _read_recipe(str(path), run.root)
 
 
-def _derived(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
-    """Write a copy of a recipe with another or a changed tokenizer."""
+def _write_derived_recipe(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
+    """Write a copy of a recipe under a new name with a changed `tokenizer` section."""
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
     content |= {"name": slugify(name), "tokenizer": tokenizer | changes}
     if not tokenizer:  # an external tokenizer needs no training corpora
         sharded = section_at(content, "shards", "sources")
         content["sources"] = [source for source in content["sources"] if source["source"] in sharded]
-    return build.write(Stage2Recipe, content)
+    return build.write_recipe(Stage2Recipe, content)
 
 
 def _log_to(file: Path | None) -> None:
@@ -272,7 +272,7 @@ def verify(manifest: MixtureName, data: Root = Path("data")) -> bool:
     Example: corpusmill stage2 verify refinedweb_mixture --data out
     """
     log_to_stderr()
-    recipe, path = _read(manifest, data)
+    recipe, path = _read_recipe(manifest, data)
     inventory = take_inventory(_shard_folders(recipe, path, data))
     moment = datetime.datetime.now(datetime.UTC)
     place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
@@ -316,6 +316,6 @@ def train_config(manifest: MixtureName, data: Root = Path("data")) -> None:
 
     Example: corpusmill stage2 train-config refinedweb_mixture --data out
     """
-    recipe, path = _read(manifest, data)
+    recipe, path = _read_recipe(manifest, data)
     folders, weights = _shard_folders(recipe, path, data), recipe.shards.sources if recipe.shards else {}
     print_lines([format_config(folders, weights, data).rstrip("\n")])

@@ -13,7 +13,7 @@ from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, Section, Sets
+from pipeline_assets.commands.options import Content, Section, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -44,7 +44,7 @@ def hf_configs(
     dataset: Annotated[str, typer.Option(help="owner/name, fineweb-edu or fineweb-2.")],
     lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched exactly: eng.")] = None,
     script: Annotated[str | None, typer.Option(help="ISO 15924 code, matched exactly: Latn.")] = None,
-    contains: Annotated[str | None, typer.Option("--contains", "--filter", help="Part of the name.")] = None,
+    contains: Annotated[str | None, typer.Option("--contains", "--filter", help="Part of a config's name.")] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     out_dir: OutDir = Path("data"),
     as_json: AsJson = False,
@@ -75,7 +75,7 @@ def hf_configs(
 
 def hf_stream(
     source: Annotated[
-        list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), Sets("sources.0.source")
+        list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
     keys: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     build: Build,
@@ -96,7 +96,7 @@ def hf_stream(
 
 
 def _resolve_name(name: str, option: str) -> tuple[str, str]:
-    """Return the dataset of a typed name, with its default config."""
+    """Return the dataset that a name or short name stands for, and its default config."""
     if name not in KNOWN and name.count("/") != 1:
         raise UsageError(f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(KNOWN)}")
     return KNOWN.get(name, (name, "default"))
@@ -114,7 +114,7 @@ def ingest_manifest(
     recipe = StageARecipe.read(path)
     path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
     print_lines([f"recipe {path}"], err=True)
-    build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_lines)
+    build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)
 
 
 def ingest_wikipedia(
@@ -167,14 +167,14 @@ def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], bui
 
 
 def _print_normalized(source: Artifact, section: Content) -> None:
-    """Print a source whose own documents are the input, as after `hf-stream`."""
+    """Print a sealed source whose own documents are the input of `normalize`."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):
             what = f"the documents are sealed with {recipe.get(key)!r}, got {section[key]!r}"
             raise UsageError(what, option, f"pass {option} {recipe.get(key)}, or another name as --source")
     print_lines([f"{source.folder} is normalised already"], err=True)
-    print_lines(_lines(source))
+    print_lines(_source_lines(source))
 
 
 def filter(
@@ -201,10 +201,10 @@ def filter(
 def _build_sources(
     build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
-    build.recipe(StageARecipe, stage_a_recipe(slugify(name), sections, up_to, refused), _lines)
+    build.build_recipe(StageARecipe, stage_a_recipe(slugify(name), sections, up_to, refused), _source_lines)
 
 
-def _lines(artifact: Artifact) -> Iterator[str]:
+def _source_lines(artifact: Artifact) -> Iterator[str]:
     yield from artifact_lines(artifact)
     if artifact.manifest.kind == NORMALIZED.name:
         yield f"  {group_manifest(artifact.folder)}"
@@ -216,13 +216,9 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
 
 
 def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()) -> Content:
-    """Return the recipe of typed sources.
+    """Return a stage A recipe that ends with the step `up_to`.
 
-    Args:
-        name: Name of the recipe.
-        sources: Sections of the sources.
-        up_to: Last step to build, so that `status` reports no later artifact as missing.
-        refuse_licences: Licence tags whose documents are dropped.
+    `status` then reports no artifact of a later step as missing.
     """
     return {
         "system": "stage_a",

@@ -1,7 +1,4 @@
-"""The command `status`: the artifacts of a data root and the work that they need.
-
-It only reads.
-"""
+"""The command `status`, which reads the states of a data root's artifacts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,21 +16,12 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
 _NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
-_GAP = "  "
+_INDENT = "  "
 
 
 @dataclass(frozen=True)
 class KnownRecipe:
-    """A recipe with the states of its artifacts.
-
-    Attributes:
-        name: Name of the recipe.
-        path: Path of its file.
-        root: Data root.
-        targets: Artifacts of the recipe; empty if the file cannot be read.
-        artifacts: States of these artifacts.
-        error: Reason why the file cannot be read; None if it can.
-    """
+    """A recipe with the states of its artifacts, or the error of reading its file."""
 
     name: str
     path: Path
@@ -44,12 +32,7 @@ class KnownRecipe:
 
     @classmethod
     def read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
-        """Read a recipe and the states of its artifacts.
-
-        Raises:
-            InputError: The recipe is invalid.
-            OSError: The file cannot be read.
-        """
+        """Read a recipe and the states of its artifacts."""
         targets = SYSTEMS.read_recipe(path).targets()
         return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 
@@ -65,12 +48,8 @@ class KnownRecipe:
             return cls(name, path, root, [], [], f"{path}: {error.strerror or error}; make it readable")
 
     @property
-    def is_of_interest(self) -> bool:
-        """True if `status` without a recipe shows this one.
-
-        A recipe of the data root is always shown. One of the project is shown if an artifact exists, or if the recipe
-        cannot be read.
-        """
+    def is_listed(self) -> bool:
+        """True unless no artifact exists of a readable recipe that the project ships."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
@@ -100,7 +79,7 @@ def status(
         orphans = list[inventory.Orphan]()
     else:
         recipes = [KnownRecipe.try_read(name, path, data) for name, path in recipe_paths(data).items()]
-        shown = [known for known in recipes if known.is_of_interest]
+        shown = [known for known in recipes if known.is_listed]
         orphans = inventory.orphans(Lineage(data), [target for known in recipes for target in known.targets])
     untouched = [known.name for known in recipes if known not in shown]
     content = {
@@ -135,25 +114,25 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
     for known in recipes:
         yield f"{known.name}  {known.path}"
         if known.error:
-            yield f"{_GAP}cannot be read: {known.error}"
+            yield f"{_INDENT}cannot be read: {known.error}"
         for entry in known.artifacts:
-            yield _GAP + next(rows)
+            yield _INDENT + next(rows)
             reason = _reason(entry, known)
             if reason:
-                yield f"{_GAP * 2}{reason}"
+                yield f"{_INDENT * 2}{reason}"
             for check in entry.checks:
                 if not (check.passed or check.is_blocking_failure):
-                    yield f"{_GAP * 2}{check.name} warns: {check.because}"
+                    yield f"{_INDENT * 2}{check.name} warns: {check.because}"
     if orphans:
         yield "requested by no " + ("readable recipe" if any(known.error for known in recipes) else "recipe")
     for orphan in orphans:
-        yield _GAP + next(rows)
-        yield f"{_GAP * 2}{orphan.damage or f'{orphan.name} {orphan.digest}'}"
+        yield _INDENT + next(rows)
+        yield f"{_INDENT * 2}{orphan.damage or f'{orphan.name} {orphan.digest}'}"
 
 
 def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
     sizes = [f"{count:,} {unit}" if count is not None else "" for unit, count in vars(entry.size).items()]
-    sealed = "" if entry.sealed_at is None else f"sealed {terminal.ago(entry.sealed_at)} ago"
+    sealed = "" if entry.sealed_at is None else f"sealed {terminal.format_age(entry.sealed_at)} ago"
     return (state, str(folder), *sizes, sealed)
 
 
@@ -183,10 +162,10 @@ def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
 def _describe_builder(unfinished: inventory.PartialBuild) -> str:
     builder = unfinished.builder
     if builder is None:
-        return f"stopped {terminal.ago(unfinished.last_write)} ago"
+        return f"stopped {terminal.format_age(unfinished.last_write)} ago"
     if builder.pid is None:
         return "another process is building it"
-    since = "" if builder.since is None else f", for {terminal.ago(builder.since)}"
+    since = "" if builder.since is None else f", for {terminal.format_age(builder.since)}"
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 

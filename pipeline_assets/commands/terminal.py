@@ -1,7 +1,4 @@
-"""Shared terminal code of the commands.
-
-It defines common options, prints lines and tables, logs to stderr, and prints the command that continues a build.
-"""
+"""Terminal input and output that the commands share: options, tables and logs."""
 
 import contextlib
 import datetime
@@ -26,10 +23,7 @@ from pipeline_assets.spine.visible import VISIBLE
 
 
 def known_recipes(incomplete: str) -> list[str]:
-    """List recipes whose names start with a prefix, for shell completion.
-
-    The recipes are those of the project and of the data root in CORPUSMILL_DATA.
-    """
+    """List recipes of the project and of CORPUSMILL_DATA by prefix."""
     from pipeline_assets.build.recipe_paths import recipe_paths
 
     names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
@@ -59,14 +53,9 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
-    """Return the typed data root, else the artifact's, else CORPUSMILL_DATA.
+    """Return the data root: `typed` by the user, the artifact's, or CORPUSMILL_DATA.
 
-    Args:
-        folder: Folder of a sealed artifact. None if the command takes no folder; the last resort is then `data`.
-        typed: Value of --data; None if not typed.
-
-    Raises:
-        UsageError: No data root is known, or the folder does not exist.
+    Commands without an artifact's folder fall back to `data`.
     """
     from pipeline_assets.spine.artifact import require_manifest
     from pipeline_assets.spine.lineage import find_data_root
@@ -79,11 +68,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
 
 def existing_root(root: Path) -> Path:
-    """Return the data root if it is a folder.
-
-    Raises:
-        UsageError: The folder does not exist, or is a file.
-    """
+    """Return the data root; raise if it is not a folder."""
     if root.is_dir():
         return root
     what = "expected a folder, got a file" if root.exists() else "folder not found"
@@ -91,7 +76,7 @@ def existing_root(root: Path) -> Path:
 
 
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
-    """Print lines as they are produced, and colour a state at their start."""
+    """Print lines as they are produced, with a colour for a state that starts a line."""
     for line in lines:
         echo(color_state(line) if isinstance(line, str) else line, err=err)
 
@@ -116,12 +101,9 @@ def color_state(line: str) -> Line:
 
 
 def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
-    """Print the answer of a command, as JSON or line by line.
+    """Print the answer of a command: its content as JSON, or lines for people.
 
-    Args:
-        as_json: Whether --json was typed.
-        content: Answer as JSON values; dataclasses and structs become objects, other types text.
-        lines: Answer as lines for people.
+    In JSON, dataclasses and structs become objects, and values without a JSON type become text.
     """
     if as_json:
         import msgspec
@@ -130,7 +112,7 @@ def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
     print_lines(lines)
 
 
-def as_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Format a number of bytes in powers of ten: `535.9 kB`, `12.3 MB`, `1.45 GB`."""
     for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
         if abs(count) >= size:
@@ -138,7 +120,7 @@ def as_bytes(count: float) -> str:
     return f"{count:,.0f} bytes"
 
 
-def ago(then: datetime.datetime) -> str:
+def format_age(then: datetime.datetime) -> str:
     """Format the time since a moment, in the largest unit of at least two."""
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
@@ -153,7 +135,7 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def join_first(names: Sequence[str], limit: int) -> str:
-    """Join up to `limit` names, and show that more follow."""
+    """Join up to `limit` names; an ellipsis stands for the others."""
     return ", ".join(names[:limit]) + ", …" * (len(names) > limit)
 
 
@@ -174,14 +156,14 @@ def as_command(*words: object) -> str:
     return shlex.join(["corpusmill", *map(str, words)])
 
 
-def as_typed() -> str:
+def running_command() -> str:
     """Return the running command as typed, quoted for the shell, without --fresh."""
     return as_command(*(word for word in sys.argv[1:] if word != "--fresh"))
 
 
 @contextlib.contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """Add a command that continues the build to errors that a retry can fix."""
+    """Print the command that continues the build after Ctrl-C or a retryable error."""
     try:
         with _stops_as_ctrl_c():
             yield
@@ -218,7 +200,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
+def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """Name the recipe keys in errors of the block, see `InputError.name_keys`."""
     try:
         yield

@@ -198,7 +198,7 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def followed_json(followed: "FollowedRow") -> dict[str, Any]:
-    """Return a followed row as JSON values, with its fates downstream."""
+    """Return a row's fates, in its own artifact and downstream, as JSON values."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
         groups.setdefault(store.labels.group, []).append(_fate_json(fate))

@@ -57,11 +57,11 @@ def verify(
         provenance = Stopwatch().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = build_report(result, {"corpusmill": version("corpusmill"), **machine})
-    terminal.answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _lines(result)))
+    terminal.answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))
     return not result.findings
 
 
-def _lines(result: "Verification") -> Iterator[str]:
+def _verification_lines(result: "Verification") -> Iterator[str]:
     for finding in result.findings[:_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
     if len(result.findings) > _SHOWN_FINDINGS:
@@ -120,7 +120,7 @@ def _describe_hashed(tasks: Sequence[HashTask], result: "Verification") -> str:
 
 
 def _describe_contents(result: "Verification") -> str:
-    """Describe whether the content hashes of compressed files were recomputed."""
+    """Describe the comparison of compressed files' content hashes, or its omission."""
     if result.contents:
         correct = result.contents.count(None)
         return f"; content hashes of compressed files match: {correct:,} of {len(result.contents):,}"

@@ -21,7 +21,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import Workers, aligned, as_command, format_bytes, log_to_stderr, print_lines
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
@@ -78,7 +78,7 @@ def smoke(
                 checks += len(outcome.checks)
     _publish(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
-    where = aligned([(str(out_dir / name), as_bytes(_bytes(out_dir / name))) for name in names], numbers={1})
+    where = aligned([(str(out_dir / name), format_bytes(_bytes(out_dir / name))) for name in names], numbers={1})
     done = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id

@@ -51,7 +51,7 @@ class Option:
     other_names: tuple[str, ...] = ()
 
 
-MaxRejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
+MaxRejectShare = Annotated[Share, Option("Maximum share of rejected rows; a larger one stops the build.")]
 
 
 class RecipeSection(pydantic.BaseModel):

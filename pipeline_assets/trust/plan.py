@@ -140,7 +140,7 @@ def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) ->
     target = status.target
     for upstream in target.upstream:
         if upstream.is_external and read_manifest(run.root / upstream.folder) is None:
-            raise UsageError("nothing is sealed there", upstream.folder, "make it first, or correct the recipe")
+            raise UsageError("nothing is sealed there", upstream.folder, "build it first, or correct the recipe")
     if status.matches_recipe:
         return ArtifactPlan(status)
     list_files = target.kind.listing

@@ -140,7 +140,7 @@ def _check_stage_version(step: RebuildStep, kind: Kind | None) -> None:
         what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
     made_with = ", ".join(f"{name} {version}" for name, version in recorded_versions(manifest.provenance).items())
     where = step.sealed_folder or manifest.digest
-    raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
+    raise UsageError(what, where, f"use the version that built it: {made_with or 'its manifest names none'}")
 
 
 def _describe_input(entry: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, HubRequest, Origin
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.ui import reports_served
+from pipeline_assets.ui import serve_reports
 
 TOKEN = "hf_writer"
 SHA256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of b"abc"
@@ -207,7 +207,7 @@ def test_a_request_with_another_host_is_refused(hub: LoopbackHub, repo: Path, ho
 
 def test_reports_beside_the_ui_are_refused_to_another_host(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    with reports_served(tmp_path / "data", 0) as variables:
+    with serve_reports(tmp_path / "data", 0) as variables:
         [address] = variables.values()
         status, body = send(f"{address}/report.html", "GET", Host="evil.test")
 

@@ -67,7 +67,7 @@ def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: 
         lambda: RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
         f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
-        f"version 1; use the version that made it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
+        f"version 1; use the version that built it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> 
         lambda: RebuildPlan(made.folder("valid"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
         f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
-        "use the version that made it: its manifest names none"
+        "use the version that built it: its manifest names none"
     )
 
 

@@ -48,8 +48,7 @@ def run(
         All artifacts of the recipe by kind, in the order of their partitions.
 
     Raises:
-        UsageError: The recipe is missing or invalid.
-        InputError: An artifact cannot be built.
+        InputError: An artifact cannot be built; a `UsageError` if the recipe is missing or invalid.
     """
     root = Path(data)
     parsed = SYSTEMS.read_recipe(recipe_path(recipe, root), root)
@@ -62,11 +61,7 @@ def run(
 
 
 def open_folder(folder: Path | str) -> OpenedArtifact:
-    """Open the sealed artifact in a folder.
-
-    Raises:
-        InputError: The folder is not an artifact, or is damaged.
-    """
+    """Open the sealed artifact in a folder; raise `InputError` if it is damaged."""
     return OpenedArtifact(folder)
 
 

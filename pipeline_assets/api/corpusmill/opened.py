@@ -19,19 +19,13 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 
 class OpenedArtifact:
-    """Manifest of a sealed artifact, with access to its rows if the artifact has rows.
+    """Manifest of a sealed artifact, with access to its rows.
 
-    Attributes:
-        folder: Folder of the artifact.
-        manifest: Manifest of the artifact.
+    A method raises `UsageError` if it does not apply to the artifact's kind.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """Read the manifest of an artifact.
-
-        Raises:
-            InputError: The folder is not an artifact, or is damaged.
-        """
+        """Read the manifest of an artifact; raise `InputError` if it is damaged."""
         self.folder = Path(folder)
         self.manifest: Manifest = open_artifact(self.folder).manifest
 
@@ -42,30 +36,18 @@ class OpenedArtifact:
 
     @cached_property
     def rows(self) -> RowStore:
-        """Rows of the artifact by number and by id.
-
-        Raises:
-            UsageError: The artifact has no rows.
-        """
+        """Rows of the artifact by number and by id."""
         return open_rows(self.folder, SYSTEMS.kinds)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of a corpus in order, with one block of them in memory.
-
-        Raises:
-            UsageError: The artifact is not a corpus.
-        """
+        """Yield the documents of a corpus in order, with one block of them in memory."""
         if not isinstance(self.rows, DocumentRows):
             fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
             raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
         yield from self.rows.documents()
 
     def table(self) -> pa.Table:
-        """Return all rows of text as one Arrow table in memory, see `TableShard`.
-
-        Raises:
-            UsageError: The rows have no text.
-        """
+        """Return all rows of text as one Arrow table in memory, see `TableShard`."""
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[TracedRow]:
@@ -88,9 +70,5 @@ class OpenedArtifact:
         return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)
 
     def packed(self) -> PackedSet:
-        """Return the rows of a packed set as arrays, with their segments.
-
-        Raises:
-            InputError: The artifact is not a packed set.
-        """
+        """Return the rows of a packed set as arrays, with their segments."""
         return open_packed(self.folder)

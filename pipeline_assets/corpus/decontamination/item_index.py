@@ -162,7 +162,7 @@ def _gather_items(
         raise InputError("no items found", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
         what = f"all {counts['items']:,} items have fewer words than `min_item_words` {recipe.min_item_words}"
-        fix = "lower `min_item_words`, or leave the set out"
+        fix = "lower `min_item_words`, or omit the set"
         raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
     return counts
 

@@ -44,10 +44,10 @@ class MinHashRecipe(RecipeSection):
     """
 
     shingle_words: ShingleWords = 5
-    permutations: Annotated[int, Option("Numbers in a signature: bands times rows.")] = pydantic.Field(
+    permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
         112, ge=1, le=_MAX_PERMUTATIONS
     )
-    bands: Annotated[int, Option("Bands. Default: see `dedup explain`.", default=None)] = pydantic.Field(ge=1)
+    bands: Annotated[int, Option("Number of bands. Default: see `dedup explain`.", default=None)] = pydantic.Field(ge=1)
     rows: int = pydantic.Field(ge=1)
     seed: Seed = 1
 
@@ -67,7 +67,7 @@ class BinarySketchRecipe(RecipeSection):
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
-    max_distance: Annotated[int, Option("Differing bits for faiss. Default: see `dedup explain`.", default=None)] = (
+    max_distance: Annotated[int, Option("Maximum differing bits. Default: see `dedup explain`.", default=None)] = (
         pydantic.Field(ge=0)
     )
     seed: Seed = 1
@@ -105,7 +105,7 @@ class NearRecipe(RecipeSection):
         fraction_above_zero("the similarity"),
         Option("Lowest Jaccard similarity of duplicates.", other_names=("--similarity",)),
     ] = "0.7"
-    max_compared: Annotated[int, Option("Comparisons per document in a bucket.")] = pydantic.Field(100, ge=1)
+    max_compared: Annotated[int, Option("Maximum comparisons per document in a bucket.")] = pydantic.Field(100, ge=1)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -173,7 +173,7 @@ class DedupRecipe(RecipeSection):
     mode: Annotated[Mode, Option("Duplicates to find: exact, near or both.")] = "both"
     scope: Annotated[Scope, Option("Scope of duplicates: global or per-source.")] = "global"
     selection: Annotated[Selection, Option("Duplicate to keep: first, longest or quality.", "near-selection")] = "first"
-    quality_column: Annotated[str | None, Option("Numeric column in the documents' meta.")] = None
+    quality_column: Annotated[str | None, Option("Column of quality scores, in the documents' meta.")] = None
     near: NearRecipe | None = None
 
     @pydantic.model_validator(mode="before")

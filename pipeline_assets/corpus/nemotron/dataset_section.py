@@ -82,7 +82,7 @@ class DatasetSection(RecipeSection):
     files: dict[str, Texts] = pydantic.Field(default_factory=dict)
     subset: str | None = None
     domain: Annotated[
-        Domain | None, Option("math, proof, science, agentic or chat_if; known for the six.", default=None)
+        Domain | None, Option("Domain of a new dataset: math, proof, science, agentic, chat_if.", default=None)
     ] = None
     reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
 

@@ -18,7 +18,7 @@ NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
 SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 
 
-_LOSS = Option("The completion: assistant_all or assistant_last.", "loss", default="assistant_all")
+_LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
 class AssistantAllLoss(RecipeSection):

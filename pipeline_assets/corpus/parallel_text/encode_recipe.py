@@ -29,8 +29,8 @@ class EncodeRecipe(UnigramRecipe):
     character_coverage: Share = "1"
     byte_fallback: bool = True
     model_sha256: Sha256 | None = None
-    seq_len: Annotated[int | None, Option("Cut and pad pairs to so many tokens.", default=None)] = pydantic.Field(
-        default=None, ge=4
+    seq_len: Annotated[int | None, Option("Tokens per pair, to which pairs are cut or padded.", default=None)] = (
+        pydantic.Field(default=None, ge=4)
     )
 
 

@@ -76,9 +76,9 @@ class HubRows(RecipeSection):
     files: Patterns
     source: str
     domain: str = "web"
-    license_tag: Annotated[
-        str, Option("Licence tag. Default: of the card, or of each row.", "license", default=None)
-    ] = "unknown"
+    license_tag: Annotated[str, Option("Licence tag. Default: the card's, or each row's.", "license", default=None)] = (
+        "unknown"
+    )
     rules: Annotated[ColumnRules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     amount: Amount

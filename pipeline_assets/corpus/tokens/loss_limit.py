@@ -11,9 +11,7 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.section import Option, Share
 
 MAX_UNKNOWN_FRACTION = "0.05"
-MaxUnknownFraction = Annotated[
-    Share, Option("Stop if the tokenizer loses more of a source. Default: 0.05.", default=None)
-]
+MaxUnknownFraction = Annotated[Share, Option("Maximum share of text lost in encoding. Default: 0.05.", default=None)]
 _WARNING_FRACTION = Fraction(1, 1000)
 
 

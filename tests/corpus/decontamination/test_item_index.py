@@ -138,7 +138,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
         (
             '{"text": "two words"}\n{"text": "…"}\n{"text": "and three words"}\n',
             "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 "
-            "(the longest has 3); lower `min_item_words`, or leave the set out",
+            "(the longest has 3); lower `min_item_words`, or omit the set",
         ),
     ],
 )
