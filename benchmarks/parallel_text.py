@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from measure import machine_line
 
-from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
-from pipeline_assets.corpus.parallel_text.draw import draw, materialize
+from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
+from pipeline_assets.corpus.parallel_text.draw import draw_pairs, materialize
 from pipeline_assets.corpus.parallel_text.encode import encode
-from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical
+from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, SampleSource
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
@@ -53,23 +53,24 @@ def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str
 def uids(file: TranslationFile, **options: object) -> frozenset[str]:
     """Return the ids of the sampled pairs."""
     recipe = SampleRecipe.from_mapping({"languages": FR_EN.content(), **options}, "benchmark")
-    return frozenset(pair.uid for pair in draw([file], recipe).pairs)
+    return frozenset(pair.uid for pair in draw_pairs([file], recipe).pairs)
 
 
 def count_passing(file: TranslationFile) -> int:
     """Count the rows that pass the filters, without sampling."""
     return sum(
-        FILTERS.rejection_reason(canonical(row.src), canonical(row.tgt)) is None for _, row in read_pairs(file, FR_EN)
+        FILTERS.rejection_reason(canonical_text(row.src), canonical_text(row.tgt)) is None
+        for _, row in read_pairs(file, FR_EN)
     )
 
 
 def plain_lines(file: TranslationFile) -> None:
-    with open(file.local(), "rb") as opened:
+    with open(file.fetch(), "rb") as opened:
         collections.deque(opened, maxlen=0)
 
 
 def decode_lines(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
-    with open(file.local(), "rb") as opened:
+    with open(file.fetch(), "rb") as opened:
         for line in opened:
             sides = decode(line)["translation"]
             _ = sides["fr"], sides["en"]
@@ -100,9 +101,9 @@ def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
     k = min(2000, len(pairs) // 2)
     sample = materialize(k, files=files, languages=("fr", "en"), source=source, folder=folder / "sample")
     cache = open_cache(encode(sample, None, folder / "cache"))
-    lengths = cache.lengths("pair")[cache.rows("train")]
+    lengths = cache.lengths("pair")[cache.pair_numbers("train")]
     steps = {name: Order(16, bucket_steps=size).steps(lengths, 0) for name, size in (("random", 0), ("buckets", 20))}
-    return {name: pad_waste(lengths, [np.asarray(batch) for [batch] in batches]) for name, batches in steps.items()}
+    return {name: padding_share(lengths, [np.asarray(batch) for [batch] in batches]) for name, batches in steps.items()}
 
 
 def main() -> None:

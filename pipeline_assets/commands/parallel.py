@@ -83,7 +83,7 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
 
     Example: corpusmill parallel inspect wmt14-fr-en --data out
     """
-    from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+    from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
     from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
     from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 
@@ -96,9 +96,9 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     if parallel.encode is not None:
         folder = data / parallel.target(TOKEN_CACHE.name).folder
         cache, losses = open_cache(folder), read_lost_text(open_artifact(folder).manifest) or {}
-        lengths = cache.lengths("pair")[cache.rows("train")]
+        lengths = cache.lengths("pair")[cache.pair_numbers("train")]
         waste = {
-            name: round(pad_waste(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
+            name: round(padding_share(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
             for name, order in (("random", Order()), ("bucketed", Order(bucket_steps=20)))
         }
         content |= {"cache": cache.meta, "pad_waste": waste, **lost_text(losses)}

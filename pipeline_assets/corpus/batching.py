@@ -239,14 +239,14 @@ class PairDataset(Dataset[EncodedPair]):
         manifest: Path | str | None = None,
     ) -> None:
         self.cache = token_cache.open_cache(folder, experiment_id, manifest)
-        self.split, self.side, self.rows = split, side, self.cache.rows(split)
+        self.split, self.side, self.rows = split, side, self.cache.pair_numbers(split)
         self.lengths = self.cache.lengths(side)[self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, place: int) -> EncodedPair:
-        ids = torch.from_numpy(self.cache.row(int(self.rows[place]), self.side).astype(np.int64))
+        ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[place]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
     def uid(self, place: int) -> str:

@@ -22,7 +22,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, EncodeRecipe, EncodeSection
-from pipeline_assets.corpus.parallel_text.pairs import canonical
+from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -60,7 +60,7 @@ class ParallelRecipe(Recipe):
     def final_targets(self) -> list[Target]:
         source = self.source
         folder = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
-        raw = RAW.target(self.name, source.content_of_files(), external_inputs=folder)
+        raw = RAW.target(self.name, source.file_selection(), external_inputs=folder)
         sample = SAMPLE.target(self.name, {"sample": self.sample.content(), "splits": list(source.splits)}, [raw])
         if self.encode is None:
             return [sample]
@@ -160,7 +160,7 @@ def _list_fetched(target: Target, run: Run) -> Listing:
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
     """Check that no text of either side is in two splits or empty."""
     splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.MANIFEST)).pairs
-    texts = [(canonical(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
+    texts = [(canonical_text(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
     message = f"{len(pairs):,} pairs: {shared:,} texts are in two splits, {empty:,} are empty"

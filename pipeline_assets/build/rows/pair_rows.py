@@ -81,12 +81,12 @@ class EncodedPairs(RowStore):
 
     def __iter__(self) -> Iterator[Content]:
         for number, uid in enumerate(self.cache.uids):
-            yield Content(bytes(uid).decode(), self.cache.row(number, "pair").tobytes())
+            yield Content(bytes(uid).decode(), self.cache.pair_ids(number, "pair").tobytes())
 
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
-        ids = self.cache.row(number, "pair")
-        text = "\n".join(self.model.decode(self.cache.row(number, side)) for side in ("src", "tgt"))
+        ids = self.cache.pair_ids(number, "pair")
+        text = "\n".join(self.model.decode(self.cache.pair_ids(number, side)) for side in ("src", "tgt"))
         uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
         return Row(number, (Part(uid, split, MANIFEST, number, text, tokens=len(ids)),), ids=ids)
 

@@ -1,8 +1,8 @@
 """Seeded order of sentence pairs in batches, without torch.
 
-An epoch is a list of steps, equal for all ranks; a step has one batch per rank. So over all ranks each pair occurs
-exactly once per epoch, and every rank has the same number of batches. A batch may be empty if the last step has fewer
-pairs than ranks.
+An epoch is a list of steps, and a step has one batch per rank. All ranks compute the same list, so each pair is in
+exactly one batch of an epoch, and every rank has the same number of batches. A batch may be empty if the last step has
+fewer pairs than ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,13 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Order:
-    """Settings that determine the steps of an epoch, together with lengths.
+    """Settings that, with the lengths of the pairs, determine the steps of an epoch.
 
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
-        seed: Seed of the order.
-        drop_last: Read only full batches. The order of each epoch differs, so other pairs are dropped.
-        bucket_steps: Number of steps whose pairs are sorted by length, cut into steps and shuffled by step; 0 does not
-            sort.
-        ranks: Number of ranks.
+        drop_last: Whether pairs that do not fill a batch are dropped: other pairs in each epoch.
+        bucket_steps: Steps per bucket. Pairs are sorted by length within a bucket, so that a step has similar lengths,
+            and all steps are shuffled; 0 does not sort.
     """
 
     batch: int | None = 16
@@ -46,9 +44,7 @@ class Order:
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
         """Return the steps of an epoch: for each rank an array of pair numbers.
 
-        Args:
-            lengths: Tokens of each pair, shape (pairs,).
-            epoch: Number of the epoch.
+        `lengths` has the tokens of each pair, shape (pairs,).
         """
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
         share = batch * self.ranks
@@ -71,11 +67,11 @@ class Order:
         return steps + ([np.array_split(rest, self.ranks)] if len(rest) and not self.drop_last else [])
 
 
-def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Compute the share of padding among the tokens of dynamically padded batches.
+def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
+    """Compute the share of padding if each batch is padded to its longest sequence.
 
     Args:
-        lengths: Ids of each sequence, one more than its tokens, shape (sequences,).
+        lengths: Ids of each sequence, shape (sequences,). A sequence has one token less, as in `PaddedBatch`.
         batches: Sequence numbers of each batch.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
@@ -85,33 +81,21 @@ def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) 
 def numpy_batches(
     folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the batches of a fixed-length cache as NumPy arrays.
+    """Yield the batches of a token cache with a fixed length as NumPy arrays.
 
-    Each pair occurs once, in an order that depends on seed and epoch. The last batch may be smaller.
-
-    Args:
-        folder: Folder of the token cache.
-        split: Split to read.
-        batch: Pairs per batch.
-        seed: Seed of the order.
-        epoch: Number of the epoch.
-        ignore_source: Whether targets on the source side are `IGNORED`.
+    Each pair occurs once, in an order that depends on seed and epoch. The last batch may have fewer than `batch` pairs.
+    `ignore_source` replaces targets on the source side by `IGNORED`.
 
     Yields:
         tokens and targets, shape (batch, seq_len), and attn_mask from `causal_mask`, shape (batch, seq_len, seq_len).
-
-    Raises:
-        InputError: The folder has no token cache, or the cache has no fixed length.
-        ValueError: The split is unknown, or the batch is below 1.
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:
         raise InputError("pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
-    arrays = PaddedBatch(
-        *(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in PaddedBatch._fields)
-    )
+    paths = (Path(folder) / split / f"{name}.npy" for name in PaddedBatch._fields)
+    arrays = PaddedBatch(*(np.load(path, mmap_mode="r") for path in paths))
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):
         rows = PaddedBatch(*(array[order[first : first + batch]] for array in arrays))

@@ -13,7 +13,7 @@ import msgspec
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical, pair_uid
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical_text, pair_uid
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
@@ -32,24 +32,20 @@ _SETTINGS = RunSettings()
 
 @dataclass(frozen=True)
 class DrawResult:
-    """Pairs that a pass drew, and the fates of all rows."""
+    """Drawn pairs, and the fates of all rows that were read."""
 
     pairs: Sequence[Pair]
     ledger: Ledger
     rejects: Sequence[Reject]
 
 
-def draw(
+def draw_pairs(
     files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS
 ) -> DrawResult:
-    """Draw pairs from the rows of files, read in the given order of files.
+    """Draw k pairs from the rows of files, in one pass.
 
-    Another order of files results in another sample. A duplicate of a pair in the reservoir is ignored, and the next
-    row is considered in its place.
-
-    Raises:
-        UsageError: A file lacks a column or a language.
-        InputError: A file cannot be read, or more than 10,000 rows cannot be read.
+    The sample depends on the order of the files. A row that duplicates a pair in the reservoir is dropped, and the next
+    row is considered in its place. More than 10,000 unreadable rows are an InputError.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
@@ -67,7 +63,7 @@ def draw(
             if isinstance(weight, str):
                 dropped[weight] += 1
             elif reservoir.is_selected(weight):
-                uid = pair_uid(recipe.languages, canonical(row.src), canonical(row.tgt))
+                uid = pair_uid(recipe.languages, canonical_text(row.src), canonical_text(row.tgt))
                 if recipe.duplicates == "within" and uid in uids:
                     dropped["duplicate"] += 1
                     reservoir.refuse()
@@ -92,14 +88,9 @@ def write_sample(
     sampled_at: datetime.datetime,
     settings: RunSettings = _SETTINGS,
 ) -> BuildResult:
-    """Draw a sample, and write its two files and the rejects.
-
-    Raises:
-        UsageError: A file lacks a column or a language, or fewer than k pairs can be drawn.
-        InputError: A file cannot be read, or too many rows are rejected.
-    """
-    drawn = draw(files, recipe, settings)
-    data, meta = _describe(drawn, recipe, source, sampled_at, staging.target)
+    """Draw a sample, and write its two files and the rejects."""
+    drawn = draw_pairs(files, recipe, settings)
+    data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
         replace(staging.write(sample.MANIFEST, data), rows=recipe.k),
@@ -123,7 +114,7 @@ def materialize(
     replace: bool = False,
     **options: object,
 ) -> Path:
-    """Draw a sample into a folder of its own, and return its manifest; for notebooks.
+    """Draw a sample into a folder outside any data root, for notebooks.
 
     A sample is frozen: an equal request returns it without reading a file.
 
@@ -139,10 +130,11 @@ def materialize(
         replace: Draw again, and replace the sample in the folder.
         options: Other keys of `SampleRecipe`: algorithm, duplicates, weight.
 
+    Returns:
+        Path of the sample's manifest.jsonl.
+
     Raises:
-        UsageError: A value is invalid, the folder has a sample of another request, a file lacks a column or a language,
-            or fewer than k pairs can be drawn.
-        InputError: A file cannot be read, too many rows are rejected, or the sample in the folder was edited.
+        UsageError: A value is invalid, the folder has a sample of another request, or fewer than k pairs can be drawn.
     """
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
@@ -154,7 +146,7 @@ def materialize(
             fix = "choose another folder, or pass replace=True to draw the sample again"
             raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
         return manifest
-    data, meta = _describe(draw(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
+    data, meta = _sample_files(draw_pairs(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
     durable.make_folder(folder)
     durable.remove(folder / sample.MANIFEST_META)  # written last, so a sample with metadata is complete
     durable.write_durably(manifest, data)
@@ -162,26 +154,21 @@ def materialize(
     return manifest
 
 
-def _describe(
+def _sample_files(
     drawn: DrawResult,
     recipe: sample.SampleRecipe,
     source: sample.SampleSource,
     sampled_at: datetime.datetime,
     where: Path,
 ) -> tuple[bytes, sample.SampleMeta]:
-    """Return the content of manifest.jsonl and MANIFEST.meta.json.
-
-    Raises:
-        InputError: Too many rows are rejected.
-        UsageError: Fewer than k pairs were drawn.
-    """
+    """Return the content of manifest.jsonl and of MANIFEST.meta.json."""
     pairs, rows = drawn.pairs, drawn.ledger.rows_in
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none dropped"
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
         raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or add files")
-    meta = sample.request_meta(recipe, source)
+    meta = sample.requested_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [
         sample.SampledPair(**msgspec.structs.asdict(pair), split=split, **request)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
-from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, model_data
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical
+from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, model_bytes
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
@@ -31,17 +31,9 @@ _NORMALIZATION = "NFKC and strip, then the model's own"
 
 
 def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
-    """Encode a sample, and write the files of its token cache.
+    """Encode the sample of a manifest.jsonl, and write the files of its token cache.
 
-    Args:
-        staging: Staging directory of the build.
-        manifest: Manifest.jsonl of the sample.
-        recipe: Settings of the cache.
-        model: Path of the model that the recipe pins; None to train one.
-
-    Raises:
-        UsageError: Only one of a model and its sha256 is given.
-        InputError: The sample or the model cannot be read, or was changed.
+    `model` is the path of the model that the recipe pins by its hash; None trains a model.
     """
     files, meta, losses = _encode_sample(read_sample(manifest), recipe, model)
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
@@ -58,18 +50,14 @@ def encode(
     max_unknown_fraction: str = MAX_UNKNOWN_FRACTION,
     **recipe: object,
 ) -> Path:
-    """Encode a sample into a folder of its own; for notebooks.
+    """Encode a sample into a folder outside any data root, for notebooks.
 
     Args:
-        manifest_path: Manifest.jsonl of the sample.
+        manifest_path: Path of the sample's manifest.jsonl.
         spm_model: SentencePiece model; None trains one. An existing cache accepts only the model that encoded it.
-        out_dir: Folder of the cache.
+        out_dir: Folder of the cache, which is returned.
         max_unknown_fraction: Largest share of a side that the model may lose; a share above 0.1 % is logged.
         recipe: Keys of `EncodeRecipe`.
-
-    Raises:
-        UsageError: The model's file does not exist, or a key is invalid.
-        InputError: The sample or the model cannot be read or was changed, or the model loses too large a share.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     if spm_model is not None and not spm_model.is_file():
@@ -78,9 +66,8 @@ def encode(
         exists = (out_dir / ENCODE_META).exists()
         sha256 = META_FILE.read(out_dir / ENCODE_META).sha256 if exists else file_sha256(spm_model)
         recipe["model_sha256"] = sha256
-    files, _, losses = _encode_sample(
-        read_sample(Path(manifest_path)), EncodeRecipe.from_mapping(recipe, "encode"), spm_model
-    )
+    sample = read_sample(Path(manifest_path))
+    files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(recipe, "encode"), spm_model)
     verdict = LossLimit(max_unknown_fraction).evaluate_losses(losses)
     if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
@@ -97,10 +84,10 @@ def _encode_sample(
     sample: Sample, recipe: EncodeRecipe, model_file: Path | None
 ) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
     """Return the files of a cache, metadata last; its metadata; the losses by side."""
-    src, tgt = ([canonical(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
+    src, tgt = ([canonical_text(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
-    data = model_data(lines, recipe, model_file)
+    data = model_bytes(lines, recipe, model_file)
     model = load_model(data, model_file or Path(MODEL))
     eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).closed_by(eos) for side in (src, tgt)]

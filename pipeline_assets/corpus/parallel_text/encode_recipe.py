@@ -17,9 +17,9 @@ class EncodeRecipe(UnigramRecipe):
     """Settings that determine the token ids of a sample.
 
     Attributes:
-        vocab_size: Maximum number of pieces of a trained model. If the text allows fewer, their number is rounded down
-            to a multiple of 100.
-        character_coverage: Share of characters that a trained model covers.
+        vocab_size: Maximum number of pieces of a trained model. If the text allows fewer, the model has as many as it
+            allows, rounded down to a multiple of 100.
+        character_coverage: Share of characters that a trained model covers by pieces.
         byte_fallback: Whether a trained model encodes other characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.
         seq_len: Maximum tokens of a pair; longer pairs are cut, see `cut_lengths`. None does not cut pairs.
@@ -39,7 +39,7 @@ class EncodeSection(EncodeRecipe):
 
     Attributes:
         model: Path, absolute or relative to the data root. It changes no byte, because `model_sha256` pins the content.
-        max_unknown_fraction: Largest share of a side that the model may lose; changes no byte.
+        max_unknown_fraction: Largest share of a side that the model may lose. It changes no byte.
     """
 
     model: str | None = None

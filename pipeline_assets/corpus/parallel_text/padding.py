@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-IGNORED = -100  # target that losses of torch ignore
+IGNORED = -100  # target that torch's losses ignore
 
 
 class PaddedBatch(NamedTuple):
     """Batch of padded sequences; each array has the shape (batch, seq_len).
 
-    All ids of a sequence but the last are tokens, all but the first are targets. A pair is one sequence,
-    src </s> tgt </s>.
+    A pair is one sequence of ids, src </s> tgt </s>: all ids but the last are tokens, all but the first are targets.
 
     Attributes:
         tokens: Ids, then padding.
@@ -27,7 +26,7 @@ class PaddedBatch(NamedTuple):
 
 
 def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) -> PaddedBatch:
-    """Pad sequences of at most seq_len + 1 ids to a batch."""
+    """Build a batch from sequences of at most seq_len + 1 ids."""
     tokens, targets = (np.full((len(sequences), seq_len), fill, np.int64) for fill in (pad_id, IGNORED))
     for row, ids in enumerate(sequences):
         tokens[row, : len(ids) - 1], targets[row, : len(ids) - 1] = ids[:-1], ids[1:]
@@ -35,29 +34,26 @@ def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) 
 
 
 def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[Any]:
-    """Return the targets of a batch with those of the source side ignored.
-
-    The first target that counts is the first token after the source side's </s>.
-    """
+    """Return the targets, with `IGNORED` up to and including the source side's </s>."""
     return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
 
 
 def causal_mask(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
     """Expand a mask (batch, seq_len) to a causal mask (batch, seq_len, seq_len).
 
-    A token attends to itself and to earlier tokens. Padding attends to the tokens before it, so that no softmax is
-    empty.
+    Padding attends to the tokens before it, because a softmax over nothing is NaN.
     """
     masks: NDArray[np.bool_] = np.tri(attn_mask.shape[1], dtype=bool) & attn_mask[:, None, :]
     return masks
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the lengths to which the sides of pairs are cut.
+    """Return the lengths to which the two sides of pairs are cut.
 
     A pair keeps at most seq_len + 1 ids: seq_len tokens, and a last id that is only a target. Neither side is cut below
     half of that to make space for the other.
     """
     limit = seq_len + 1
+    # The source side keeps all ids that the target side leaves free, and at least half; the target side gets the rest.
     kept = np.where(src + tgt > limit, np.minimum(src, np.maximum(limit // 2, limit - tgt)), src)
     return kept, np.minimum(tgt, limit - kept)

@@ -11,22 +11,18 @@ from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
-_STEP = 100  # a reduced number of pieces is a multiple of this
+_VOCABULARY_STEP = 100  # a reduced number of pieces is a multiple of this
 MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def model_data(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
-    """Return the bytes of the model file: an external model, or a trained one.
+def model_bytes(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
+    """Return the bytes of the external model, or of a trained model.
 
     Args:
-        lines: Texts of both sides of the train split, which train a model.
+        lines: Texts of both sides of the train split, on which a model is trained.
         recipe: Settings of the training, or the sha256 of the external model.
-        external: Path of an external model; None to train one.
-
-    Raises:
-        UsageError: Only one of an external model and its sha256 is given.
-        InputError: The sha256 of the external model differs, or no model can be trained.
+        external: Path of the external model; None to train a model.
     """
     if (recipe.model_sha256 is None) != (external is None):
         fix = "set both the model's file and its sha256, or neither"
@@ -36,17 +32,13 @@ def model_data(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None
     try:
         return train_unigram(lines, recipe).model
     except VocabularyTooLargeError as error:
-        pieces = error.max_pieces // _STEP * _STEP or error.max_pieces
+        pieces = error.max_pieces // _VOCABULARY_STEP * _VOCABULARY_STEP or error.max_pieces
         logger.info("train split allows %d of %d pieces; training %d", error.max_pieces, recipe.vocab_size, pieces)
         return train_unigram(lines, recipe.model_copy(update={"vocab_size": pieces})).model
 
 
 def load_model(data: bytes, where: Path) -> SentencePieceModel:
-    """Parse a model, which must have a piece that ends a sequence.
-
-    Raises:
-        InputError: The data are not a SentencePiece model, or the model has no such piece.
-    """
+    """Parse a SentencePiece model, which must have the piece </s>."""
     library = parse_sentencepiece(data, where)
     if library.eos_id() < 0:
         raise InputError("the model has no piece that ends a sequence", where, "use a model that has </s>")
@@ -54,10 +46,7 @@ def load_model(data: bytes, where: Path) -> SentencePieceModel:
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Return the share of characters with a piece of their own, as a decimal string.
-
-    Whitespace is not counted.
-    """
+    """Measure the share of characters, without whitespace, that have their own piece."""
     counts = Counter(character for text in texts for character in text if not character.isspace())
     is_unknown, piece_id = model.library.is_unknown, model.library.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))

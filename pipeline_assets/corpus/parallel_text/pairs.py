@@ -1,7 +1,7 @@
 """Sentence pairs: their canonical text, identity and filters.
 
-Text is compared, measured and tokenised in one form, `canonical`: NFKC (Unicode Standard Annex 15) without surrounding
-whitespace. Samples store the original text.
+Texts are compared, measured and tokenised in canonical form: NFKC (Unicode Standard Annex 15) without surrounding
+whitespace. Samples store the original texts.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pipeline_assets.spine.section import Option, RecipeSection
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
-Code = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+LanguageCode = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 _UID_DIGITS = 32
 _LETTER = re.compile(r"[^\W_]")
 
@@ -24,18 +24,18 @@ _LETTER = re.compile(r"[^\W_]")
 class Languages(RecipeSection):
     """Source and target language, as keys of the column `translation`."""
 
-    src: Annotated[Code, Option("Language of the source side.")] = "fr"
-    tgt: Annotated[Code, Option("Language of the target side.")] = "en"
+    src: Annotated[LanguageCode, Option("Language of the source side.")] = "fr"
+    tgt: Annotated[LanguageCode, Option("Language of the target side.")] = "en"
 
     @pydantic.model_validator(mode="after")
-    def _are_two(self) -> "Languages":
+    def _check_languages_differ(self) -> "Languages":
         if self.src == self.tgt:
             raise ValueError(f"src and tgt must be two languages, got {self.src} for both")
         return self
 
 
 class PairFilters(RecipeSection):
-    """Rules for both sides of a pair; characters are counted in canonical text.
+    """Filters for both sides of a pair; characters are counted in canonical text.
 
     Attributes:
         min_chars: Minimum characters per side.
@@ -63,10 +63,9 @@ class Pair(msgspec.Struct, frozen=True):
     """Sentence pair: a row of a translation set.
 
     Attributes:
-        uid: Hash of languages and canonical texts; equal pairs have equal uids.
-        src_text: Original text of the source side.
-        tgt_text: Original text of the target side.
-        file: Name of the file.
+        uid: Hash of languages and canonical texts (`pair_uid`).
+        src_text, tgt_text: Original texts of both sides.
+        file: Path of the file in the set.
         row: Row number in a Parquet file; in other files the uncompressed bytes before the row.
     """
 
@@ -77,16 +76,15 @@ class Pair(msgspec.Struct, frozen=True):
     row: int
 
 
-def canonical(text: str) -> str:
-    """Normalize a text to the form that is hashed, measured and tokenised."""
+def canonical_text(text: str) -> str:
+    """Return the form of a text that is hashed, measured and tokenised."""
     return unicodedata.normalize("NFKC", text).strip()
 
 
 def pair_uid(languages: Languages, src: str, tgt: str) -> str:
     """Compute the uid of a pair of canonical texts.
 
-    Returns:
-        The first 128 bits, as hex digits, of the sha256 of the JSON list of both language codes and both texts.
+    It is the first 128 bits, in hex, of the sha256 of a JSON list: both language codes, then both texts.
     """
     data = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
     return hashlib.sha256(data).hexdigest()[:_UID_DIGITS]

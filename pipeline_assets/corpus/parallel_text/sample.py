@@ -1,11 +1,11 @@
 """Sample of sentence pairs: recipe, splits and files.
 
 manifest.jsonl        one line per pair, sorted by split (train, val, test), then by uid
-MANIFEST.meta.json    how it was drawn; a label, because it contains a time
+MANIFEST.meta.json    recipe, source and counts of the sample; a label, because it contains a time
 
-A text, on either side, is in only one split: pairs that share a text, directly or through other pairs, form a group.
-Groups are assigned the largest first, then by the sha256 of seed and pair, each to the split that lacks the most pairs.
-So sizes are exact unless a group is larger than the number of pairs that its split lacks.
+No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group, and a
+group is assigned to one split: the largest group first, ties by the sha256 of seed and pair, always to the split that
+lacks the most pairs. So sizes are exact unless a group is larger than the number of pairs that its split lacks.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
-from pipeline_assets.corpus.parallel_text.translation_files import Sides
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical_text
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationRow
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
@@ -44,7 +44,7 @@ class SplitShares(RecipeSection):
     test: int = pydantic.Field(default=12, ge=0)
 
     def sizes(self, pairs: int) -> dict[Split, int]:
-        """Count the pairs of each split by largest remainder; the first split wins ties."""
+        """Divide pairs among the splits by largest remainder; the first split wins ties."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
         return dict(zip(SPLITS, largest_remainders(weights, pairs), strict=True))
@@ -56,10 +56,10 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
 
     def root(text: str) -> str:
         while parents.setdefault(text, text) != text:
-            parents[text] = text = parents[parents[text]]  # path halving
+            parents[text] = text = parents[parents[text]]  # path halving: skip every second text on later searches
         return text
 
-    sides = [(canonical(pair.src_text), canonical(pair.tgt_text)) for pair in pairs]
+    sides = [(canonical_text(pair.src_text), canonical_text(pair.tgt_text)) for pair in pairs]
     for src, tgt in sides:
         parents[root(src)] = root(tgt)
     # Ranks ignore file and row, so a set that is stored in other files has the same splits.
@@ -76,7 +76,7 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
 
 
 class SampleRecipe(RecipeSection):
-    """Recipe of a sample. All keys change bytes.
+    """Recipe of a sample.
 
     Attributes:
         languages: Source and target language.
@@ -118,11 +118,11 @@ class SampleRecipe(RecipeSection):
         """Name of the column with the weights; None if weights are not a column."""
         return self.weight.partition(":")[2] or None if self.weight else None
 
-    def weigh(self, row: Sides) -> float | str:
-        """Return the weight of a row in the draw, or the reason why it cannot be drawn."""
+    def weigh(self, row: TranslationRow) -> float | str:
+        """Return the weight of a row in the draw, or the reason code for dropping it."""
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
-        src, tgt = canonical(row.src), canonical(row.tgt)
+        src, tgt = canonical_text(row.src), canonical_text(row.tgt)
         if self.filters is not None and (reason := self.filters.rejection_reason(src, tgt)):
             return reason
         if self.weight is None:
@@ -133,12 +133,12 @@ class SampleRecipe(RecipeSection):
 
     @property
     def filters_sha256(self) -> str:
-        """Digest of the values that decide which rows can be drawn."""
+        """Hash of the recipe values that determine which rows can be drawn."""
         return canonical_sha256({name: self.content()[name] for name in ("languages", "filters", "duplicates")})
 
 
 class SampledPair(Pair, frozen=True, kw_only=True):
-    """Line of manifest.jsonl: a pair, its split and the request that drew it."""
+    """Line of manifest.jsonl: a pair, its split, and the request that drew it."""
 
     split: Split
     revision: str
@@ -158,11 +158,11 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
     """Content of MANIFEST.meta.json.
 
+    The fields from `src` to `weight` are those of `SampleRecipe`.
+
     Attributes:
-        src, tgt, k, …: values of the `SampleRecipe`.
         rows_seen: Rows of the dataset; the ledger counts their fates.
         split_sizes: Number of pairs in each split of the sample.
-        manifest_sha256: sha256 of manifest.jsonl.
     """
 
     src: str
@@ -186,25 +186,24 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample that was read from its files."""
+    """Sample, as read from its two files."""
 
     meta: SampleMeta
     pairs: Sequence[SampledPair]
 
     def differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
         """Describe how the sample differs from a request; files are compared by name."""
-        stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(request_meta(recipe, source))
+        stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
-        if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != [
-            pair.split for pair in self.pairs
-        ]:
+        splits = [pair.split for pair in self.pairs]
+        if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != splits:
             lines.append(f"split_sizes is {stored['split_sizes']}, not {recipe.splits.sizes(recipe.k)}")
         if extra_files := {pair.file for pair in self.pairs} - {*files}:
             lines.append(f"files contain {', '.join(sorted(extra_files))}")
         return lines
 
 
-def request_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
+def requested_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
     """Return the part of `SampleMeta` that is known before the draw."""
     content: dict[str, Any] = recipe.content()
     return {
@@ -217,15 +216,11 @@ def request_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
 
 _META_FILE: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
 
-_line = msgspec.json.Decoder(SampledPair)
+_line_decoder = msgspec.json.Decoder(SampledPair)
 
 
 def read_sample(manifest: Path) -> Sample:
-    """Read the sample of a manifest.jsonl.
-
-    Raises:
-        InputError: A file is missing, or was edited since the draw.
-    """
+    """Read the sample of a manifest.jsonl, and check that it was not edited."""
     try:
         data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META))
     except FileNotFoundError as error:
@@ -234,4 +229,4 @@ def read_sample(manifest: Path) -> Sample:
     if sha256 != meta.manifest_sha256:
         what = f"sample was edited after the draw: sha256 is {sha256}, expected {meta.manifest_sha256}"
         raise InputError(what, manifest, f"restore it, or {_DRAW_HINT}")
-    return Sample(meta, [_line.decode(line) for line in data.splitlines()])
+    return Sample(meta, [_line_decoder.decode(line) for line in data.splitlines()])

@@ -1,11 +1,12 @@
 """Token cache of a sample, read as memory-mapped arrays.
 
-src.ids.npy, tgt.ids.npy          ids of all pairs in the sample's order, concatenated, each pair ends with </s>
+src.ids.npy, tgt.ids.npy          ids of all pairs in the sample's order, concatenated; each side ends with </s>
 src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): position of each pair's first id, and the total
-splits.npy, uids.npy              uint8 (pairs,): index in `SPLITS`; S32 (pairs,)
+splits.npy                        uint8 (pairs,): index of each pair's split in `SPLITS`
+uids.npy                          S32 (pairs,): uid of each pair
 <split>/tokens.npy, targets.npy, attn_mask.npy    only with a fixed `seq_len`: all pairs of a split as a `PaddedBatch`
 
-Text is encoded in the canonical form (`pairs.canonical`) in which it was hashed.
+The ids encode `pairs.canonical_text`, the form in which texts are hashed.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +34,12 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Content of ENCODE.meta.json.
 
     Attributes:
-        spm_model: File of the model.
-        sha256: sha256 of the model.
+        spm_model, sha256: File name and hash of the SentencePiece model.
         requested_vocab_size: Requested pieces of a trained model; None for an external model.
         char_coverage: Share of the sample's characters that are pieces of their own, as a decimal string.
         experiment_id: Hash of the sample and of everything that the ids depend on.
         seq_len: Maximum tokens of a pair; None if pairs are not cut.
-        truncated: Number of cut pairs by split.
-        pairs: Number of pairs by split.
+        truncated, pairs: Number of cut pairs and of all pairs, by split.
         tokens: Number of ids by side.
     """
 
@@ -66,15 +65,9 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class TokenCache:
-    """Open token cache; pickled, it is its folder and experiment id.
+    """Open token cache, with the ids and offsets of both sides, `src` and `tgt`.
 
-    Attributes:
-        folder: Folder of the cache.
-        meta: Content of ENCODE.meta.json.
-        ids: Concatenated ids by side (`src`, `tgt`).
-        offsets: Position of each pair's first id by side, shape (pairs + 1,).
-        splits: Index in `SPLITS` of each pair, shape (pairs,).
-        uids: Uid of each pair, shape (pairs,).
+    Pickling stores folder and experiment id; unpickling opens the folder again.
     """
 
     folder: Path
@@ -87,22 +80,18 @@ class TokenCache:
     def __reduce__(self) -> tuple[Callable[[Path, str], "TokenCache"], tuple[Path, str]]:
         return open_cache, (self.folder, self.meta.experiment_id)
 
-    def rows(self, split: Split | None) -> NDArray[np.int64]:
-        """Return the numbers of the pairs of a split, or of all pairs.
-
-        Raises:
-            ValueError: The split is unknown.
-        """
+    def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
+        """Return the numbers of the pairs of a split, or of all pairs."""
         if split not in (None, *SPLITS):
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Return the number of ids of each pair, including </s>; shape (pairs,)."""
+        """Count the ids of each pair, including </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
-    def row(self, number: int, side: Side) -> NDArray[Any]:
-        """Return the ids of a pair; a view for a single side."""
+    def pair_ids(self, number: int, side: Side) -> NDArray[Any]:
+        """Return the ids of a pair; for a single side, a view."""
         ids = [self.ids[name][slice(*self.offsets[name][number : number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 
@@ -117,16 +106,14 @@ META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """Open the token cache in a folder without reading ids.
+    """Open the token cache in a folder, and check its model; ids are not read.
 
     Args:
         folder: Folder of the cache.
         experiment_id: Expected experiment id; None for any.
-        manifest: Manifest.jsonl of the expected sample; None for any.
+        manifest: Path of the expected sample's manifest.jsonl; None for any.
 
     Raises:
-        InputError: The folder has no cache, its files are inconsistent, its model is not the one that encoded the ids,
-            or another cache was expected.
         RetryableError: The cache was replaced while it was opened.
     """
     folder = Path(folder)

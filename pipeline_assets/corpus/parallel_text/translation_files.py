@@ -1,6 +1,6 @@
 """Files of a translation set, read as rows with two sides.
 
-A set has a column `translation` with {language: text}, in Parquet or JSON lines.
+A set is Parquet or JSON lines with a column `translation`, whose values map languages to texts.
 """
 
 import itertools
@@ -61,7 +61,7 @@ class PairSource(RecipeSection):
         """Return the file patterns of all splits, in order."""
         return tuple(pattern.replace("{split}", split) for split in self.splits for pattern in self.files)
 
-    def content_of_files(self) -> dict[str, Any]:
+    def file_selection(self) -> dict[str, Any]:
         """Return the values that determine which files are read."""
         hub = {} if self.path is not None else {"dataset": self.dataset, "revision": self.revision}
         return {**hub, "files": list(self.patterns())}
@@ -72,11 +72,11 @@ class TranslationFile:
     """File of a translation set: its path in the set, and a function that fetches it."""
 
     name: str
-    local: Callable[[], Path]
+    fetch: Callable[[], Path]
 
 
-class Sides(NamedTuple):
-    """Texts and weight of a row, of any type; None if missing."""
+class TranslationRow(NamedTuple):
+    """Texts and weight of a row, as stored: of any type, None if missing."""
 
     src: Any
     tgt: Any
@@ -85,22 +85,21 @@ class Sides(NamedTuple):
 
 def read_pairs(
     file: TranslationFile, languages: Languages, weight_column: str | None = None
-) -> Iterator[tuple[int, Sides | Fault]]:
-    """Read the position and the sides of each row of a file, or the fault of a row.
+) -> Iterator[tuple[int, TranslationRow | Fault]]:
+    """Yield each row of a file, or its fault, with the row's position.
 
     A position is the row number in a Parquet file, and the uncompressed bytes before the row in other files.
 
     Raises:
-        InputError: The file cannot be read.
-        UsageError: The column of translations or weights, or a language, is missing from the schema of a Parquet file,
-            or from the first rows of another file.
+        UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of
+            another file.
     """
-    path = file.local()
+    path = file.fetch()
     source = SourceFile(path, file.name, path.stat().st_size)
-    rows, columns, codes = _parquet(source) if file.name.endswith(".parquet") else _json_lines(source)
+    rows, columns, codes = _read_parquet(source) if file.name.endswith(".parquet") else _read_json_lines(source)
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]
     if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
-        return ((place, _sides(row, languages, weight_column)) for place, row in rows)
+        return ((place, _to_row(row, languages, weight_column)) for place, row in rows)
     what, present = f"column `{weight_column}` of row weights not found", columns
     if not codes:
         what = f"column `{TRANSLATION}` of texts by language not found"
@@ -109,17 +108,17 @@ def read_pairs(
     raise UsageError(f"{what} (present: {', '.join(sorted(present))})", source.name, _FIX)
 
 
-def _sides(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> Sides | Fault:
+def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> TranslationRow | Fault:
     if isinstance(row, Fault):
         return row
     sides = row.get(TRANSLATION) or {}
     if not isinstance(sides, dict):
         return Fault("wrong_type", f"its translation is {type(sides).__name__}")
-    return Sides(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
+    return TranslationRow(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
 
 
-def _parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return rows, columns and languages of a Parquet file."""
+def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+    """Return rows, columns and languages of a Parquet file, from its schema."""
     schema = read_local_footer(source).schema.to_arrow_schema()
     sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
@@ -127,7 +126,7 @@ def _parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
     return rows, set(schema.names), codes
 
 
-def _json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
     """Return rows of a JSON lines file; columns and languages of the first rows."""
     rows = json_rows(ByteRange(source), lines(ByteRange(source)))
     first = list(itertools.islice(rows, _HEAD_ROWS))

@@ -17,7 +17,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
-from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
+from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical_text, pair_uid
 from pipeline_assets.corpus.parallel_text.sample import (
     Sample,
     SampleRecipe,
@@ -62,11 +62,11 @@ def files(tmp_path_factory: pytest.TempPathFactory, real: bool) -> list[Translat
 def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[TranslationFile], tmp_path: Path) -> None:
     drawn = sample(files, tmp_path, k=120, seed=42)
 
-    local = {file.name: file.local() for file in files}
+    local = {file.name: file.fetch() for file in files}
     assert len({pair.uid for pair in drawn.pairs}) == 120
     for pair in drawn.pairs:
         assert {"fr": pair.src_text, "en": pair.tgt_text} == row_at(local[pair.file], pair.row)
-        assert pair.uid == pair_uid(FR_EN, canonical(pair.src_text), canonical(pair.tgt_text))
+        assert pair.uid == pair_uid(FR_EN, canonical_text(pair.src_text), canonical_text(pair.tgt_text))
         assert (pair.revision, pair.seed, pair.k) == (SOURCE.revision, 42, 120)
     assert Counter(pair.split for pair in drawn.pairs) == {"train": 96, "val": 12, "test": 12}
     order = [("train", "val", "test").index(pair.split) for pair in drawn.pairs]
@@ -143,7 +143,7 @@ def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
         content = write_sample(building, [file], recipe, SOURCE, NOON)
         [reject] = read_structs(building.path(content.files[1].path), Reject)
 
-    before = file.local().read_bytes().index(b'{"translation": 7}')
+    before = file.fetch().read_bytes().index(b'{"translation": 7}')
     assert reject == Reject("a.jsonl", before, "wrong_type", "its translation is int")
     assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
 
@@ -182,7 +182,7 @@ def test_no_text_is_in_two_splits(texts: list[tuple[int, int]], seed: int) -> No
     of_text: dict[str, set[str]] = {}
     for pair, split in zip(pairs, splits, strict=True):
         for text in (pair.src_text, pair.tgt_text):
-            of_text.setdefault(canonical(text), set()).add(split)
+            of_text.setdefault(canonical_text(text), set()).add(split)
     assert all(len(found) == 1 for found in of_text.values())
     shuffled = assign_splits(pairs[::-1], SplitShares(), seed)
     assert shuffled == splits[::-1]

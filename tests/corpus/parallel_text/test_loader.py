@@ -19,7 +19,7 @@ from pairs_data import SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
 from pipeline_assets.corpus.batching import PairDataset, PairLoader
-from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.parallel_text.padding import IGNORED, mask_source, pad_sequences
@@ -182,7 +182,7 @@ def test_buckets_at_least_halve_the_padding(tmp_path: Path, real: bool) -> None:
     dataset = PairDataset(encode(sample, None, tmp_path / "c"))
 
     plain, bucketed = (
-        pad_waste(dataset.lengths, PairLoader(dataset, Order(batch=16, bucket_steps=steps)).batches())
+        padding_share(dataset.lengths, PairLoader(dataset, Order(batch=16, bucket_steps=steps)).batches())
         for steps in (0, 20)
     )
 

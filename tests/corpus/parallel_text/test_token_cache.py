@@ -15,7 +15,7 @@ from pipeline_assets.corpus.parallel_text.batches import numpy_batches
 from pipeline_assets.corpus.parallel_text.encode import encode, write_cache
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal_mask, cut_lengths, mask_source, pad_sequences
-from pipeline_assets.corpus.parallel_text.pairs import canonical
+from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.spine.opening import open_staging_dir
@@ -34,18 +34,20 @@ def test_ids_are_those_of_canonical_texts_closed_by_an_end(manifest: Path, cache
 
     assert len(opened.splits) == len(sample.pairs) == 120
     for row, pair in enumerate(sample.pairs):
-        src, tgt = ([*model.encode(canonical(text)), model.eos_id()] for text in (pair.src_text, pair.tgt_text))
-        assert opened.row(row, "src").tolist() == src
-        assert opened.row(row, "tgt").tolist() == tgt
-        assert opened.row(row, "pair").tolist() == src + tgt
+        src, tgt = ([*model.encode(canonical_text(text)), model.eos_id()] for text in (pair.src_text, pair.tgt_text))
+        assert opened.pair_ids(row, "src").tolist() == src
+        assert opened.pair_ids(row, "tgt").tolist() == tgt
+        assert opened.pair_ids(row, "pair").tolist() == src + tgt
         assert SPLITS[opened.splits[row]] == pair.split
         assert opened.uids[row].decode() == pair.uid
-    assert opened.lengths("pair").tolist() == [len(opened.row(row, "pair")) for row in range(120)]
+    assert opened.lengths("pair").tolist() == [len(opened.pair_ids(row, "pair")) for row in range(120)]
 
 
 def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path, fixed: Path) -> None:
     meta, of_fixed = open_cache(cache).meta, open_cache(fixed).meta
-    text = "".join(canonical(side) for pair in read_sample(manifest).pairs for side in (pair.src_text, pair.tgt_text))
+    text = "".join(
+        canonical_text(side) for pair in read_sample(manifest).pairs for side in (pair.src_text, pair.tgt_text)
+    )
 
     assert meta.sha256 == hashlib.sha256((cache / "spm.model").read_bytes()).hexdigest()
     assert meta.manifest_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
@@ -88,17 +90,17 @@ def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) 
     eos, was_cut = cut.meta.eos_id, whole.lengths("pair") > 49
 
     assert cut.lengths("pair").max() == 49
-    assert cut.meta.truncated == {split: int(was_cut[cut.rows(split)].sum()) for split in SPLITS}
+    assert cut.meta.truncated == {split: int(was_cut[cut.pair_numbers(split)].sum()) for split in SPLITS}
     assert sum(cut.meta.truncated.values()) > 10
     for row in range(120):
         for side in ("src", "tgt"):
-            ids = cut.row(row, side)
+            ids = cut.pair_ids(row, side)
             assert ids[-1] == eos
-            assert ids[:-1].tolist() == whole.row(row, side)[: len(ids) - 1].tolist()
+            assert ids[:-1].tolist() == whole.pair_ids(row, side)[: len(ids) - 1].tolist()
     for split in SPLITS:
         tokens, targets, mask = (np.load(fixed / split / f"{name}.npy") for name in ("tokens", "targets", "attn_mask"))
-        expected = pad_sequences([cut.row(row, "pair") for row in cut.rows(split)], 48, cut.meta.pad_id)
-        assert tokens.shape == (len(cut.rows(split)), 48)
+        expected = pad_sequences([cut.pair_ids(row, "pair") for row in cut.pair_numbers(split)], 48, cut.meta.pad_id)
+        assert tokens.shape == (len(cut.pair_numbers(split)), 48)
         assert (tokens == expected.tokens).all()
         assert (targets == expected.targets).all()
         assert (mask == expected.attn_mask).all()
