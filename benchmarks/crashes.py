@@ -4,7 +4,7 @@
     python benchmarks/crashes.py --only "split train"
 
 Prints the number of crash points and of survived crashes. The tests define the cases and what counts as survived:
-tests/crash_cases.py, tests/crash_proof.py.
+tests/harness/crash_cases.py, tests/harness/crash_proof.py.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measure import machine_line
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
 from crash_cases import CASES, INLINE, Case, Sources, open_sources
 from crash_proof import Proof

@@ -2,7 +2,8 @@
 
     python benchmarks/faults.py                         # about two minutes, most of it waiting as the hub requests
 
-Prints the outcome, the number of requests and the bytes on the wire. The tests define the cases: tests/fault_cases.py.
+Prints the outcome, the number of requests and the bytes on the wire. The tests define the cases, in
+tests/harness/fault_cases.py.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from measure import machine_line
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
 from faulty_hub import ALWAYS, FaultKind

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters are test code
+TESTS = Path(__file__).parents[1] / "tests" / "oracles"  # the slow and simple filters are test code
 sys.path.insert(0, str(TESTS))
 ROWS = "rows.json"
 

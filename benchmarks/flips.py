@@ -2,7 +2,8 @@
 
     python benchmarks/flips.py --flips 1000
 
-Prints the number of survived flips. The tests define the cases and what counts as survived: tests/flip_proof.py.
+Prints the number of survived flips. The tests define the cases and what counts as survived, in
+tests/harness/flip_proof.py.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from measure import machine_line
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
 from crash_cases import open_sources
 from flip_proof import FLIP_CASES, FlipProof

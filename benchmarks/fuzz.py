@@ -4,7 +4,7 @@
     python benchmarks/fuzz.py --root /tmp/fuzzed --minutes 5     # in one process; the root itself is not changed
 
 Damages one file at a time at random and runs commands, which must end cleanly or with one line. The tests define the
-files and the kinds of damage: tests/fuzz_cases.py. A failure names the seed that reproduces it.
+files and the kinds of damage: tests/harness/fuzz_cases.py. A failure names the seed that reproduces it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measure import machine_line
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
 from demo_variants import copy_of
 from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed

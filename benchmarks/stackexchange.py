@@ -27,7 +27,7 @@ from measure import PROJECT, Measured, machine_line, measure
 
 from pipeline_assets.corpus.document import Document
 
-TESTS = PROJECT / "tests" / "corpus" / "readers" / "stackexchange"
+TESTS = PROJECT / "tests" / "oracles"
 HEAD, END = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\n<posts>\n', b"</posts>"
 BUCKET_BYTES = 1 << 24
 SYNTHETIC_THREADS = 400
@@ -90,7 +90,7 @@ def prove_equal(posts: Path) -> tuple[int, int]:
         SystemExit: A Document differs.
     """
     sys.path.insert(0, str(TESTS))
-    from reference_reader import read_site
+    from plain_stackexchange import read_site
 
     threads = read_site(posts).threads
     with tempfile.TemporaryDirectory() as folder:

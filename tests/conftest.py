@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_variants, forged
-
-from answers import Corpusmill, Typed
+from command_results import Corpusmill, Typed
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
 

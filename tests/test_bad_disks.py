@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, RecipeIn, Started, only_line
+from command_results import Corpusmill, RecipeIn, Started, only_line
 from demo_variants import snapshot_of
 from mounts import failing_disk, mounted
 

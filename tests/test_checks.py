@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from answers import Corpusmill, Typed, only_line
+from command_results import Corpusmill, Typed, only_line
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
 from stage_a_sources import recipe_content, with_dedup, with_pack
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, RecipeIn, Typed, only_line
+from command_results import Corpusmill, RecipeIn, Typed, only_line
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Started
+from command_results import Corpusmill, Started
 from crash_points import killed_at, steps_of
 
 from pipeline_assets.build.run import Run

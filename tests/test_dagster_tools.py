@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from answers import DOCS, Typed, blocks_of
-from test_ui import free_port
+from command_results import DOCS, Typed, blocks_of
+from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 LOAD_S = 300  # minutes on a loaded machine; ten seconds on an idle one

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, table_of, type_page
-from made_corpus import numbered
+from command_results import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, table_of, type_page
+from document_corpus import numbered
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import recipe_content
 

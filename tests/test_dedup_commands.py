@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Typed, Wrong, only_line, table_of, type_page
-from made_corpus import numbered
+from command_results import Corpusmill, Typed, Wrong, only_line, table_of, type_page
+from document_corpus import numbered
 from stage_a_build import build, local_source, recipe_of
 
 pytestmark = pytest.mark.slow

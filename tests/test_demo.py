@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from answers import Corpusmill, Typed
+from command_results import Corpusmill, Typed
 
 from pipeline_assets.instance import open_instance
 from pipeline_assets.sealed_sensor import report_sealed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, Typed, refused
+from command_results import Corpusmill, Typed, refused
 from demo_variants import V1, snapshot_of
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_ui import free_port
+from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 RUN = """

@@ -4,7 +4,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 
 ROOTS = Path(__file__).with_name("golden") / "roots"
 ARTIFACTS = {"healing": 5, "stage_a": 15, "nemotron": 25, "stage2": 12, "parallel_text": 3}

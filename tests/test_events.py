@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from answers import Corpusmill
+from command_results import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, only_line
+from command_results import Corpusmill, only_line
 from mounts import mounted
 
 from pipeline_assets.spine.artifact import open_artifact

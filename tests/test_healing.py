@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, RecipeIn
+from command_results import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
 from demo_variants import snapshot_of, write_recipe
 from faulty_hub import Fault, FaultKind, FaultyHub
-from forged import overwrite
+from forgery import overwrite
 from materialized import Materialized, has_materialized, materialization
-from samples import some
+from real_samples import some
 
 from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document

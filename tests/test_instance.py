@@ -14,7 +14,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import sqlalchemy
-from answers import Corpusmill
+from command_results import Corpusmill
 from mounts import mounted
 
 from pipeline_assets import instance

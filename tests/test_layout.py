@@ -244,6 +244,18 @@ def test_no_folder_hides_a_package_of_the_same_name() -> None:
     assert list((PROJECT / "tests").rglob("__init__.py")) == []
 
 
+def test_folders_of_tests_contain_only_tests() -> None:
+    """Builders of inputs, harnesses and oracles have folders of their own."""
+    elsewhere = {"builders", "harness", "oracles"}
+    others = [
+        path.relative_to(PROJECT / "tests").as_posix()
+        for path in (PROJECT / "tests").rglob("*.py")
+        if not path.name.startswith("test_") and path.name != "conftest.py" and path.parent.name not in elsewhere
+    ]
+
+    assert others == ["toy_system.py"]
+
+
 def test_the_definitions_file_only_wires() -> None:
     lines = (PROJECT / "pipeline_assets" / "definitions.py").read_text(encoding="utf-8").splitlines()
 
@@ -252,7 +264,8 @@ def test_the_definitions_file_only_wires() -> None:
 
 def test_benchmarks_import_names_that_are_there() -> None:
     """They are run by hand, and would tell only then."""
-    homes = {path.stem: path for folder in ("tests", "benchmarks") for path in (PROJECT / folder).glob("*.py")}
+    folders = ("tests/builders", "tests/harness", "tests/oracles", "benchmarks")
+    homes = {path.stem: path for folder in folders for path in (PROJECT / folder).glob("*.py")}
     asked = [
         (homes[node.module], name.name)
         for path in (PROJECT / "benchmarks").glob("*.py")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from answers import Typed
+from command_results import Typed
 
 PROJECT = Path(__file__).parents[1]
 # What `make demo` calls, as small programs that write down how they were called.

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, only_line
+from command_results import Corpusmill, only_line
 from demo_variants import V1
 from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
 

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answers import DOCS, blocks_of
+from command_results import DOCS, blocks_of
 from nemotron_build import offline, write_nemotron
 from stage_a_build import build, local_source, recipe_of
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from answers import Corpusmill, refused
+from command_results import Corpusmill, refused
 
 from corpusmill import open_folder
 from pipeline_assets.build.rows.table_shard import DOCUMENT_SCHEMA

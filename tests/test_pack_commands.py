@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from answers import Corpusmill, Typed, Wrong, only_line, table_of, type_page
+from command_results import Corpusmill, Typed, Wrong, only_line, table_of, type_page
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
 from stage_a_sources import with_pack, write_recipe
 from word_tokenizer import write_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill
+from command_results import Corpusmill
 from parallel_build import write_set
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES

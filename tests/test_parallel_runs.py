@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, RecipeIn, Started
+from command_results import Corpusmill, RecipeIn, Started
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.lock import locked

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 from faulty_hub import FaultyHub
 
 from pipeline_assets.demo.corpora import EDU_DATASET

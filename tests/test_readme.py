@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 import pytest
 import yaml
-from answers import Corpusmill, blocks_of, commands_of
+from command_results import Corpusmill, blocks_of, commands_of
 
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS

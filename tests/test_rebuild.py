@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answers import Corpusmill, Started
+from command_results import Corpusmill, Started
 from demo_variants import V1, write_recipe
-from forged import flip, forge, reseal
+from forgery import flip, forge, reseal
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub

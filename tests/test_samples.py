@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from samples import VARIABLE, sample, some
+from real_samples import VARIABLE, sample, some
 
 PROJECT = Path(__file__).parents[1]
 

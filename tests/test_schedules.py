@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 import yaml
 from demo_variants import copy_of
-from forged import flip
+from forgery import flip
 from materialized import NOWHERE, run_job
 
 from pipeline_assets.build.recipe_paths import recipe_path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import DOCS, Corpusmill
+from command_results import DOCS, Corpusmill
 from healing_build import recipe_of, write_pages
 from nemotron_hub import write_hub as write_nemotron
 from stage2_build import recipe_with as mixture_with

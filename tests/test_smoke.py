@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from answers import Corpusmill, Started, Typed, refused
+from command_results import Corpusmill, Started, Typed, refused
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import blocks_of
+from command_results import blocks_of
 
 import corpusmill
 from pipeline_assets.build.run import Run
@@ -83,8 +83,7 @@ def build_notes(folder: Path, data: Path) -> None:
 
 
 def build_pairs(folder: Path, data: Path) -> None:
-    sys.path.insert(0, str(HERE / "corpus" / "parallel_text"))
-    from pairs_data import made_row
+    from sentence_pairs import made_row
 
     path = folder / "pairs" / "train.jsonl"
     path.parent.mkdir()
@@ -105,8 +104,7 @@ def build_mixture(folder: Path, out: Path) -> None:
 
 
 def build_token_files(folder: Path, out: Path) -> None:
-    sys.path[:0] = [str(HERE / "corpus" / name) for name in ("scoring", "nemotron")]
-    from subsets_made import scored, subsets_of, talk
+    from subset_pools import scored, subsets_of, talk
 
     rows = [talk(f"row-{number}") for number in range(4)]
     split = scored(folder, "math/low", rows, [float(number) for number in range(4)])

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from answers import Corpusmill, Typed
-from forged import flip
+from command_results import Corpusmill, Typed
+from forgery import flip
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.shards.reader import MixtureReader

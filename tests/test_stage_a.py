@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 from materialized import NOWHERE, Materialized, has_materialized, resources
 from stage_a_build import build, digests, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources

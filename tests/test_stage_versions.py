@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from forked_here import forked_here
+from forked_workers import forked_here
 from nemotron_build import quiz_of
 from nemotron_hub import write_dataset
 from parallel_build import build as build_pairs

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES

@@ -1,28 +1,16 @@
 """What a terminal gets beside the words: colours; and tables."""
 
-import io
 import logging
 import sys
 
 import pytest
+from terminal_output import Terminal, terminal
 
 from pipeline_assets.commands.terminal import aligned, log_to_stderr, print_lines
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.progress import Progress
 
 PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to continue: corpusmill run notes"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    found = Terminal()
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys, "stdout", found)
-    return found
 
 
 def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy_system
 import yaml
-from answers import DOCS, blocks_of
+from command_results import DOCS, blocks_of
 from crash_points import count_steps, killed_at
 from fuzz_cases import Told, typed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from answers import DOCS, Corpusmill, commands_of, refused
+from command_results import DOCS, Corpusmill, commands_of, refused
 from demo_variants import snapshot_of
 
 

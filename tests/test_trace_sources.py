@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import Corpusmill, only_line, refused
+from command_results import Corpusmill, only_line, refused
 from stage_a_build import step
 from stage_a_sources import SOURCES
 

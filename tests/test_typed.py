@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Typed
+from command_results import Corpusmill, Typed
 
 from pipeline_assets.cli import app, expand_group, repeat_option
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,16 +10,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, only_line
+from command_results import Corpusmill, only_line
+from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def started(root: Path, port: int) -> subprocess.Popen[str]:

@@ -9,8 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from answers import blocks_of
 from checkout import copy_checkout
+from command_results import blocks_of
 from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).parents[1]

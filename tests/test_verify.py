@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Typed, refused
-from forged import flip
+from command_results import Corpusmill, Typed, refused
+from forgery import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
 

@@ -15,9 +15,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from answers import Typed
 from checkout import copy_checkout
-from test_ui import free_port
+from command_results import Typed
+from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 EXTRAS = ("py3langid", "sentencepiece")  # modules that `pip install .` does not install

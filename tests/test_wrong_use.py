@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, RecipeIn, only_line, refused
+from command_results import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
 from pipeline_assets.commands.catalog import REMOVED

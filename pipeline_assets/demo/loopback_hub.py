@@ -299,7 +299,7 @@ def serve(
     Example: corpusmill hub serve ./hub --port 8123
     """
     if fault:
-        raise UsageError("hub serve has no faults", "--fault", "use FaultyHub of tests/faulty_hub.py, which has them")
+        raise UsageError("hub serve has no faults", "--fault", "use tests/harness/faulty_hub.py, which has them")
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill, Typed, Wrong, only_line, type_page
+from command_results import Corpusmill, Typed, Wrong, only_line, type_page
 from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import write_dataset, write_hub
 

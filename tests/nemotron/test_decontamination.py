@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from answers import Corpusmill, refused
+from command_results import Corpusmill, refused
 from materialized import Materialized
 from nemotron_build import ANSWER, quiz_of, row, run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, Typed
+from command_results import Corpusmill, Typed
 from huggingface_hub import DatasetCard
 from nemotron_hub import SPLITS
 

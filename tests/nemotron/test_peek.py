@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 from nemotron_build import row, run
 from nemotron_hub import made_rows
-from test_terminal import terminal
+from terminal_output import terminal
 
 from pipeline_assets.commands.peek import peek
 from pipeline_assets.corpus.harmony.encode import loss_spans

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, refused
+from command_results import Corpusmill, refused
 from nemotron_build import ANSWER, row, run
 
 PROBLEM = " ".join(f"word{number}" for number in range(60))

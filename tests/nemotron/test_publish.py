@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill, Started, type_page
+from command_results import Corpusmill, Started, type_page
 from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from answers import Corpusmill
+from command_results import Corpusmill
 
 from pipeline_assets.corpus.nemotron.row_checks import texts_parse
 from pipeline_assets.spine.artifact import open_artifact

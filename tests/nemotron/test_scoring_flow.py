@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill
+from command_results import Corpusmill
 from materialized import Materialized, resources
-from samples import some
+from real_samples import some
 from smollm2 import smollm2
 
 from pipeline_assets.build.run import Run

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from answers import DOCS, Corpusmill, Typed, blocks_of, type_page
+from command_results import DOCS, Corpusmill, Typed, blocks_of, type_page
 
 pytestmark = pytest.mark.slow
 

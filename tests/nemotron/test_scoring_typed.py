@@ -2,17 +2,13 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from answers import Corpusmill, Typed, only_line
+from command_results import Corpusmill, Typed, only_line
+from forgery import flip
 from nemotron_build import row, run
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
-
-from forged import flip
 from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
 from pipeline_assets.definitions import build_definitions

@@ -3,20 +3,16 @@
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, Typed, Wrong, only_line
+from command_results import Corpusmill, Typed, Wrong, only_line
 from nemotron_hub import write_dataset
+from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
-
-from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
 
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
 NOWHERE = "folder not found; pass a folder, or owner/name"

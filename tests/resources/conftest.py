@@ -1,14 +1,11 @@
 """A loopback hub with the repo of `stories`, and clients of it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faulty_hub import FaultyHub
 from huggingface_hub import HfApi, constants
-
-sys.path.insert(0, str(Path(__file__).parent))  # of stories
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +17,7 @@ def quiet_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    from stories import write_stories
+    from loopback_repo import write_stories
 
     return write_stories(tmp_path / "hub")
 

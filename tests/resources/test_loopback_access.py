@@ -10,7 +10,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from stories import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, ask, download
+from loopback_repo import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, ask, download
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 

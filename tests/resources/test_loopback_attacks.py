@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stories import REPO, ask
+from loopback_repo import REPO, ask
 
 import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, HubRequest, Origin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
-from stories import COMMIT, REPO, write_stories
+from loopback_repo import COMMIT, REPO, write_stories
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.loopback_repos import repo_commit

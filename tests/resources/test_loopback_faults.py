@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from answers import Corpusmill
+from command_results import Corpusmill
 
 
 def test_the_command_has_no_faults_and_names_who_has(corpusmill: Corpusmill, repo: Path) -> None:
@@ -10,5 +10,5 @@ def test_the_command_has_no_faults_and_names_who_has(corpusmill: Corpusmill, rep
 
     assert served.returncode == 2
     assert served.stderr == (
-        "corpusmill: --fault: hub serve has no faults; use FaultyHub of tests/faulty_hub.py, which has them\n"
+        "corpusmill: --fault: hub serve has no faults; use tests/harness/faulty_hub.py, which has them\n"
     )

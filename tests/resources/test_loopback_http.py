@@ -12,8 +12,8 @@ import pytest
 from faulty_hub import FaultyHub
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import HfHubHTTPError
+from loopback_repo import ARCHIVE, COMMIT, README, REPO, ROOT, ask
 from refusals import refusal
-from stories import ARCHIVE, COMMIT, README, REPO, ROOT, ask
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from faulty_hub import FaultyHub, Request
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
-from stories import ARCHIVE, COMMIT, README, REPO, download
+from loopback_repo import ARCHIVE, COMMIT, README, REPO, download
 
 
 def test_repo_info_gives_commit_sizes_and_digests_without_a_download(api: HfApi, hub: FaultyHub) -> None:

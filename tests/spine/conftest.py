@@ -1,6 +1,5 @@
 """A target for the words of `word_artifact`, whose folder is on the module path: spawned workers import from it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pytest
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import StagingDir
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
 

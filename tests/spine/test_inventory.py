@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.inventory import Size, artifact_statuses, orphans

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
 

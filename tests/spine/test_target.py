@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from crash_points import steps_of
-from forged import overwrite
+from forgery import overwrite
 from refusals import refusal
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file

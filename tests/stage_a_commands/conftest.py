@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answers import Corpusmill, Typed, Wrong, only_line, type_page
+from command_results import Corpusmill, Typed, Wrong, only_line, type_page
 from stage_a_sources import SITES, sentence, write_notes, write_recipe, write_site, write_sources, write_wikipedia
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Typed
+from command_results import Corpusmill, Typed
 from stage_a_sources import SITES
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, Typed, Wrong
+from command_results import Corpusmill, Typed, Wrong
 
 
 def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill, Typed, Wrong
+from command_results import Corpusmill, Typed, Wrong
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 

@@ -7,22 +7,18 @@ short pages, and quickly built again.
 import dataclasses
 import random
 import shutil
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from healing_build import DATASET, build_all, recipe_of
+from healing_set import HealingSet
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.engine import RunSettings
-
-sys.path.insert(0, str(Path(__file__).parent))  # of healing_set
-
-from healing_set import HealingSet
 
 BLANKS = " " * 999_999  # the tokenizer can't encode it, so that it is rejected
 

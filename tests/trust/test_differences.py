@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import zstandard
-from forged import flip, forge, overwrite, reseal
+from forgery import flip, forge, overwrite, reseal
 from healing_set import HealingSet
 
 from pipeline_assets.build.rows.comparison import compare

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from crash_cases import open_sources
 from crash_points import steps_of
-from forked_here import forked_here
+from forked_workers import forked_here
 from healing_set import contents_of, verify
 
 from pipeline_assets.build.run import Run

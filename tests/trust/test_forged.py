@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from forged import overwrite, reseal
+from forgery import overwrite, reseal
 from healing_set import verify
 from refusals import refusal
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from faulty_hub import FaultyHub
+from real_samples import some
 from refusals import refusal
-from samples import some
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.build.figures import outcomes, real_figures

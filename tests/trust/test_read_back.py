@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from forged import reseal
+from forgery import reseal
 from healing_set import HealingSet
 from refusals import refusal
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from crash_points import killed_at, steps_of
-from forged import flip, forge, overwrite
+from forgery import flip, forge, overwrite
 from healing_set import HealingSet, contents_of
 from refusals import refusal
 

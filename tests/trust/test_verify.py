@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from healing_set import verify
 from interrupted import interrupted
-from sealed_sets import seal_set
+from packed_sets import seal_set
 
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.pins.files_check import CACHE_FIX

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from numbered_pages import numbered, pages
 from refusals import refusal
 

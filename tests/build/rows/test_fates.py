@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from refusals import refusal
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz

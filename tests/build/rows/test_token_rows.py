@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged import overwrite
+from forgery import overwrite
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer

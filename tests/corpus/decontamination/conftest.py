@@ -1,14 +1,10 @@
 """What tests of decontamination share."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # of plain_decontamination, decontamination_build
-
 from decontamination_build import decontaminate, items_set, recipe, write_corpus
 
 from pipeline_assets.spine.artifact import Artifact

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
-from made_corpus import lines_of
+from document_corpus import lines_of
 
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine, read_contaminated

@@ -1,14 +1,10 @@
 """What tests of deduplication share."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # of plain_dedup, dedup_build
-
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument
 

@@ -19,10 +19,10 @@ from dedup_build import (
     sign,
     write_corpus,
 )
-from forked_here import forked_here
+from document_corpus import lines_of, numbered
+from forked_workers import forked_here
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from made_corpus import lines_of, numbered
 from plain_dedup import PlainDecision, PlainDocument
 
 from pipeline_assets.corpus.dedup import candidates, sketches

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
-from made_corpus import numbered
+from document_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
 

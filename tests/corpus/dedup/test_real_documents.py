@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument, shingles
-from samples import sample
+from real_samples import sample
 
 from pipeline_assets.corpus.dedup.decision import Decision
 

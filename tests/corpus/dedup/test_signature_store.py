@@ -20,10 +20,10 @@ from dedup_build import (
     thorough,
     write_corpus,
 )
-from forged import overwrite
+from document_corpus import numbered
+from forgery import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
 

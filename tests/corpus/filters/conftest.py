@@ -1,16 +1,12 @@
 """What tests of the filters share: recipes from a few keys, and what the filters see in a text."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from pipeline_assets.corpus.filters.filter import MeasuredValue
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FilterVerdict, evaluate
-
-sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 
 Verdicts = Callable[..., FilterVerdict]
 Measured = Callable[..., dict[str, MeasuredValue]]

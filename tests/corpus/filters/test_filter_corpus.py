@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_here import forked_here
+from forked_workers import forked_here
 from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 

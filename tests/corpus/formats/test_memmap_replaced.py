@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from interrupted import interrupted
-from sealed_sets import letter_of, seal_set
+from packed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
@@ -17,13 +17,13 @@ from pipeline_assets.spine import durable, pinned_folder
 from pipeline_assets.spine.errors import InputError
 
 TESTS = Path(__file__).parents[2]
-PROJECT = TESTS.parents[1]
+PROJECT = TESTS.parent
 READERS = (memmap, pinned_folder)
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
 from pathlib import Path
 from interrupted import interrupted
-from sealed_sets import SET, letter_of, seal_set
+from packed_sets import SET, letter_of, seal_set
 from pipeline_assets.corpus.formats.memmap import open_packed
 
 if __name__ == "__main__":
@@ -106,7 +106,8 @@ def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_repl
 
 def test_a_worker_that_finds_another_set_says_that_it_was_replaced(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(UNPICKLED_IN_A_WORKER)
-    environment = {**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{TESTS}"}
+    paths = os.pathsep.join(map(str, (PROJECT, TESTS / "builders", TESTS / "harness")))
+    environment = {**os.environ, "PYTHONPATH": paths}
     command = [sys.executable, tmp_path / "train.py", tmp_path]
 
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

@@ -1,8 +1,8 @@
 """Token ids: control tokens get their special ids, content never does."""
 
 import numpy as np
-from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library_tokens
+from harmony_strategies import CONVERSATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

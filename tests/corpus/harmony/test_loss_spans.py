@@ -1,8 +1,8 @@
 """Which characters, and which tokens, count in the loss."""
 
 import pytest
-from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library
+from harmony_strategies import CONVERSATIONS
 from hypothesis import given
 
 from pipeline_assets.corpus.harmony.encode import (

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import openai_harmony
 import pytest
-from builtin_tools import BROWSER, PYTHON
-from harmony_data import RENDERED, VECTORS
+from harmony_builtin_tools import BROWSER, PYTHON
 from harmony_oracle import encoder, library, library_message, library_tokens
-from samples import sample
+from harmony_vectors import RENDERED, VECTORS
+from real_samples import sample
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, JsonValue, Message, Refusal, Role

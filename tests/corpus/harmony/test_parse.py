@@ -3,8 +3,8 @@
 import pickle
 
 import pytest
-from harmony_made import ANY_CONTENT, CONVERSATIONS, PIECES, SPEAKERS, USUAL_CONVERSATIONS
 from harmony_oracle import library, library_message, library_tokens
+from harmony_strategies import ANY_CONTENT, CONVERSATIONS, PIECES, SPEAKERS, USUAL_CONVERSATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,9 +1,9 @@
 """System and developer messages, word for word as openai-harmony renders them."""
 
 import pytest
-from builtin_tools import BROWSER, PYTHON
-from harmony_made import SCHEMAS, WORDS
+from harmony_builtin_tools import BROWSER, PYTHON
 from harmony_oracle import prompt_text
+from harmony_strategies import SCHEMAS, WORDS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from harmony_data import RENDERED_TOOLS
 from harmony_oracle import prompt_text
+from harmony_vectors import RENDERED_TOOLS
 from nemotron_hub import SPLITS, rows_of
-from samples import sample
+from real_samples import sample
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending

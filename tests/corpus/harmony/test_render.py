@@ -1,8 +1,8 @@
 """Rendering: the text and tokens that openai-harmony makes of the same messages, and what it refuses."""
 
 import pytest
-from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library, library_tokens
+from harmony_strategies import CONVERSATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,8 +1,8 @@
 """A tool's schema as the types that the model is shown: openai-harmony's, but no arguments are lost."""
 
 import pytest
-from harmony_made import SCHEMAS
 from harmony_oracle import type_text
+from harmony_strategies import SCHEMAS
 from hypothesis import given, settings
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, compact_json, content_text

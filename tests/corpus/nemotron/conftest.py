@@ -1,6 +1,5 @@
 """What tests of Nemotron rows share, and how inventories are built."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
-
-sys.path.insert(0, str(Path(__file__).parent))  # of rows_made, real_rows
 
 Inventories = Callable[..., dict[str, Artifact]]
 

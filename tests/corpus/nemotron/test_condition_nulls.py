@@ -6,7 +6,7 @@ DuckDB is the oracle.
 import duckdb
 import polars as pl
 import pytest
-from samples import some
+from real_samples import some
 
 from pipeline_assets.corpus.nemotron.condition_sql import read_condition
 

@@ -1,7 +1,7 @@
 """Raw rows → Harmony texts: what becomes of every form that messages have in the five datasets."""
 
 import pytest
-from rows_made import (
+from nemotron_rows import (
     ANALYSIS,
     ANSWER,
     FINAL,

@@ -11,9 +11,9 @@ from typing import Any
 import datasets
 import pyarrow.parquet as pq
 import pytest
-from forked_here import forked_here
+from forked_workers import forked_here
 from nemotron_build import quiz_of
-from rows_made import ANSWER, LOOKUP, QUESTION, called
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target

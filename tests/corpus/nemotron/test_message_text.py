@@ -1,7 +1,7 @@
 """Content, reasoning and `<think>` tags of rows of other publishers."""
 
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, called, normalised, reason_of, row_of, settings_of, text_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reason_of, row_of, settings_of, text_of
 
 from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_key
 

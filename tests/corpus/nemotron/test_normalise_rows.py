@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_rows import EVERY_SPLIT, origin_of, split_rows
-from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of, settings_of
+from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of, settings_of
+from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
 
 from pipeline_assets.corpus.harmony.message import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony

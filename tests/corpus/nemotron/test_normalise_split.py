@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import made_rows
+from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, settings_of
+from nemotron_rows import split_of as build
 from refusals import refusal
-from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, called, settings_of
-from rows_made import split_of as build
 
 from pipeline_assets.build.rows.comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows_made import ANSWER, QUESTION, called, settings_of, split_of
+from nemotron_rows import ANSWER, QUESTION, called, settings_of, split_of
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from samples import some
-from test_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
+from candidate_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
+from real_samples import some
 
 from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target

@@ -3,58 +3,21 @@
 import hashlib
 import random
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from candidate_pools import MIXED, Row, pools_of, row, rows_artifact
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
+from real_samples import some
 
-from pipeline_assets.build.kind import unknown_kind
-from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.parquet import write_table
-from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.staging import OutputFile
-
-Row = dict[str, Any]
-STAGE = StageVersion("made", 1)
-
-
-def row(number: int, **columns: Any) -> Row:
-    empty: Row = dict.fromkeys(SCHEMA.names)
-    said = {"id": f"row-{number}", "split": "low", "text": f"text {number}", "stats_tokens": 10, "stats_tool_calls": 0}
-    return {**empty, **said, "source_file": "low.jsonl", "source_row": number, **columns}
-
-
-def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.Schema = SCHEMA) -> Artifact:
-    """Deduplicated rows of a split, in files."""
-
-    def make(building: Any) -> BuildResult:
-        written: list[OutputFile] = []
-        for number, rows in enumerate(files):
-            path = f"data/{name}-{number:05d}-of-{len(files):05d}.parquet"
-            table = pa.Table.from_pylist(rows, schema)
-            written.append(write_table(building.path(path), path, [table], schema))
-        return BuildResult(written, {}, {})
-
-    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
-
-
-def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
-    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
-    asked = recipe or PoolsRecipe()
-    return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
 
 
 def ids_in(pools: Artifact) -> dict[str, list[str]]:
@@ -62,16 +25,6 @@ def ids_in(pools: Artifact) -> dict[str, list[str]]:
     for path in sorted(pools.folder.glob("candidates_*/*.parquet")):
         found.setdefault(path.parent.name.removeprefix("candidates_"), []).extend(pq.read_table(path)["id"].to_pylist())
     return {pool: sorted(ids) for pool, ids in found.items()}
-
-
-MIXED = [
-    row(0, meta_correctness=1.0, stats_tool_calls=2, meta_reasoning="on"),
-    row(1, meta_correctness=0.75, meta_reasoning="off"),
-    row(2, meta_correctness=0.25, stats_tokens=20_000),
-    row(3, meta_correctness=0.0),
-    row(4, meta_capability_target="Instruction following"),
-    row(5, meta_capability_target="chat", meta_correctness=0.6),
-]
 
 
 def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> None:

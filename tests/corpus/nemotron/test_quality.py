@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows_made import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_bin, repeated_fraction

@@ -7,7 +7,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from nemotron_hub import made_rows
-from rows_made import ANSWER, QUESTION, row_of
+from nemotron_rows import ANSWER, QUESTION, row_of
 
 from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add
 from pipeline_assets.corpus.nemotron.row_checks import COVERED

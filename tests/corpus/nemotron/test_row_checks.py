@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, called, encoder, normalised, settings_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, encoder, normalised, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role

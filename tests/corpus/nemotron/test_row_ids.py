@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from rows_made import ANSWER, QUESTION
+from nemotron_rows import ANSWER, QUESTION
 
 from pipeline_assets.corpus.nemotron.row_columns import row_id
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, called, row_of, settings_of
+from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, called, row_of, settings_of
 
 from pipeline_assets.corpus.harmony import sha1_text_id
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA

@@ -4,7 +4,7 @@ import json
 from itertools import chain
 
 import pytest
-from rows_made import ANSWER, FINAL, QUESTION, USER, called, normalised, reply, row_of, settings_of
+from nemotron_rows import ANSWER, FINAL, QUESTION, USER, called, normalised, reply, row_of, settings_of
 
 FOUR = f"{FINAL}4<|return|>"
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, called, normalised, row_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, row_of
 
 
 def verdict(*arguments: object, tools: object = (LOOKUP,), name: str = "lookup") -> object:

@@ -1,20 +1,16 @@
 """A Stack Exchange site → a Document a question thread; every post is in one, or is dropped or rejected."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from posts_xml import answer, dump, question, row
 from refusals import refusal
 from stage_a_build import ledger
 
 from pipeline_assets.build.checks import ledger_adds_up
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
-
-from made_dump import answer, dump, question, row
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]

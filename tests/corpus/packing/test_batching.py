@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pack_build import documents_of, pack_documents
-from samples import some
+from real_samples import some
 
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, INDEX, PackedSet, open_packed
 from pipeline_assets.spine.errors import InputError

@@ -1,13 +1,9 @@
 """What tests of parallel text share: a sample of 120 pairs, and their tokens."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # of pairs_data
-
-from pairs_data import SOURCE, real_or_made_rows, translation_lines
+from sentence_pairs import SOURCE, real_or_made_rows, translation_lines
 
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.encode import encode

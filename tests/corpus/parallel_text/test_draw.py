@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 from refusals import refusal
+from sentence_pairs import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pairs_data import SOURCE, made_row, translation_lines
 from refusals import refusal
+from sentence_pairs import SOURCE, made_row, translation_lines
 
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.sample import read_sample

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from samples import some
+from real_samples import some
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
+from sentence_pairs import SOURCE, real_or_made_rows, translation_lines
 
 from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, padding_share

@@ -1,20 +1,14 @@
 """Folders as a hub has them, made of small splits; a writable hub, and pools to publish there."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_pools import Place, open_place, pools, rows_of
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.spine.artifact import Artifact
-
-sys.path.insert(0, str(Path(__file__).parent))  # of published
-sys.path.insert(0, str(Path(__file__).parents[1] / "nemotron"))  # of rows_made
-sys.path.insert(0, str(Path(__file__).parents[1] / "scoring"))  # of subsets_made
-
-from hub_pools import Place, open_place, pools, rows_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from nemotron_hub import made_rows
-from published import normalise, said
-from rows_made import LOOKUP, QUESTION, called
+from nemotron_rows import LOOKUP, QUESTION, called
+from published_splits import normalise, said
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
-from published import card_of, content_of, licences_of, normalise, publish, said, split_of
-from rows_made import LOOKUP, called
+from nemotron_rows import LOOKUP, called
+from published_splits import card_of, content_of, licences_of, normalise, publish, said, split_of
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits

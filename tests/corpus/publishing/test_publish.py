@@ -14,7 +14,7 @@ import httpx2
 import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
-from forged import flip
+from forgery import flip
 from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
 from huggingface_hub import CommitOperationAdd, HfApi
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
-from subsets_made import bare, scored, subsets_of, talk
+from subset_pools import bare, scored, subsets_of, talk
 
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish

@@ -1,19 +1,14 @@
 """Files of a source, written for a test; the dataset of `hub_dataset`, published and listed."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faulty_hub import FaultyHub
+from hub_dataset import CARD, DATASET, LARGE, Published
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-
-sys.path.insert(0, str(Path(__file__).parent / "stackexchange"))  # of made_dump and reference_reader
-sys.path.insert(0, str(Path(__file__).parent))  # of hub_dataset
-
-from hub_dataset import CARD, DATASET, LARGE, Published
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from made_dump import END, HEAD, answer, question
+from posts_xml import END, HEAD, answer, question
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[2]
@@ -46,7 +46,7 @@ if path.name.startswith("wiki"):
     sum(map(count_pages, pieces))
     rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
 elif path.name in ("Posts.xml", "garden.7z"):
-    from made_dump import site
+    from posts_xml import site
     folder = StagingView(path.parent)
     receipts = [spill_rows(shard, WHOLE_SHARD, folder, 4 << 20) for shard in plan_spill(path, 16 << 20)]
     buckets = plan_buckets(folder, receipts, 4 << 20)
@@ -132,7 +132,7 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(name: st
         result = subprocess.run(
             [sys.executable, "-c", READ, path],
             cwd=PROJECT,
-            env={"PYTHONPATH": f"{PROJECT}:{HERE / 'stackexchange'}", "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests' / 'builders'}", "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
             check=True,

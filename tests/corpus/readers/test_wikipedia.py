@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pydantic
 import pytest
-from made_samples import PAGES
 from refusals import refusal
+from synthetic_samples import PAGES
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files, split_byte_ranges

@@ -1,15 +1,10 @@
 """What tests of scoring share: tiny models with seeded weights, saved once."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # of tiny_models, reference
-sys.path.insert(0, str(Path(__file__).parents[1] / "nemotron"))  # of real_rows, rows_made
-
 from tiny_models import save_model
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
@@ -43,7 +38,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def loopback() -> Iterator["ModalOnLoopback"]:
     """Modal on loopback, whose functions do as they are told; without faults when a test begins."""
-    from told_on_modal import modal_told
+    from scripted_modal import modal_told
 
     loopback = modal_told()
     with loopback.called():
@@ -54,7 +49,7 @@ def loopback() -> Iterator["ModalOnLoopback"]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> ScoreWork:
-    from told_on_modal import work_told
+    from scripted_modal import work_told
 
     return work_told(tmp_path)
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 import transformers
-from reference import reference_model, reference_nll
+from plain_scorer import reference_model, reference_nll
 from refusals import refusal
 from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model

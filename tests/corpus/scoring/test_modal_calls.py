@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from launcher_work import calls_written, job_of, jobs_of, pids_of, tell
+from launcher_jobs import calls_written, job_of, jobs_of, pids_of, tell
 from modal_loopback import SOON_S, ModalOnLoopback, wait_for
 from refusals import refusal
 

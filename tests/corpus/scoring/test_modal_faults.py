@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_work import calls_written, jobs_of, pids_of, tell
+from launcher_jobs import calls_written, jobs_of, pids_of, tell
 from modal_loopback import ModalOnLoopback, wait_for
 from refusals import refusal
 

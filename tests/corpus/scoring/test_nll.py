@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import reference_model, reference_nll
+from plain_scorer import reference_model, reference_nll
 from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from crash_points import killed_at
-from forged import flip
+from forgery import flip
 from refusals import refusal
 from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 

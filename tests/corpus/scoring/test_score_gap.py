@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
+from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.commands.terminal import aligned
 from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap

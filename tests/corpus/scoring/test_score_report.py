@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
+from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
-from forged import flip
-from forked_here import forked_here
-from launcher_work import score_first_rows_last
+from forgery import flip
+from forked_workers import forked_here
+from launcher_jobs import score_first_rows_last
 from refusals import refusal
 from tiny_scoring import (
     SCORES,

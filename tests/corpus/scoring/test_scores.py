@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import some
-from scores_made import naive_percentile, scored_row, write_scores
+from real_samples import some
+from score_files import naive_percentile, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
 from pipeline_assets.spine.errors import InputError

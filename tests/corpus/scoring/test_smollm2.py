@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from real_rows import origin_of, split_rows
-from reference import reference_model, reference_nll
-from rows_made import SETTINGS, normalised
+from nemotron_rows import SETTINGS, normalised
+from nemotron_samples import origin_of, split_rows
+from plain_scorer import reference_model, reference_nll
 from smollm2 import smollm2
 
 from pipeline_assets.corpus.scoring.load_model import load_model

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scores_made import naive_percentile
-from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
+from score_files import naive_percentile
+from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA

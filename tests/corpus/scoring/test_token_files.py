@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from rows_made import encoder
-from subsets_made import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
+from nemotron_rows import encoder
+from subset_pools import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
 from pipeline_assets.corpus.scoring.subset_tokens import ROWS

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_rows import EVERY_SPLIT, origin_of, split_rows
-from rows_made import ANSWER, QUESTION, SETTINGS, encoder, normalised
-from samples import some
+from nemotron_rows import ANSWER, QUESTION, SETTINGS, encoder, normalised
+from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
+from real_samples import some
 from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, row_loss_mode

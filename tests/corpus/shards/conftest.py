@@ -1,13 +1,9 @@
 """What tests of token shards share."""
 
 import pydoc_data.topics
-import sys
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "packing")]  # of shards_build and others, of pack_build
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ FILTERS = {"length": {"min_words": 8}}
 @pytest.fixture(scope="module", autouse=True)
 def _a_system_of_shards() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SYSTEMS.pages, "made", "shards_page")
+        patch.setitem(SYSTEMS.pages, "made", "shards_system")
         AREAS.append("made")
         yield
         AREAS.remove("made")
@@ -41,7 +41,7 @@ def _a_system_of_shards() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> Artifact:
     """40 paragraphs, of which short ones are filtered, the last of them behind the last whole row."""
-    from shards_page import SHARDS
+    from shards_system import SHARDS
 
     root = tmp_path_factory.mktemp("shards") / "data"
     root.mkdir()

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 from healing_build import DATASET, build_snapshot
 from healing_build import recipe_of as healing_recipe
+from real_samples import some
 from refusals import refusal
-from samples import some
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from parallel_build import DATASET, INLINE, SIZES, build, content_of, of_folder, of_hub, pairs, write_hub, write_set
+from real_samples import some
 from refusals import refusal
-from samples import some
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.inventory import artifact_statuses

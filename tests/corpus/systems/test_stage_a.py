@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from real_samples import some
 from refusals import refusal
-from samples import some
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 

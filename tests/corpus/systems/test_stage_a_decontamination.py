@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_corpus import numbered
+from document_corpus import numbered
 from refusals import refusal
 from stage_a_build import INLINE, Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz

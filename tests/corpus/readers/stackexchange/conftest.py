@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_dump import site
+from posts_xml import site
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.spill import (

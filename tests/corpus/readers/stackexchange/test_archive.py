@@ -12,8 +12,8 @@ from typing import Any
 
 import py7zr
 import pytest
-from made_archive import archive, linked, renamed, resized, stored
-from made_dump import END, answer, dump, question
+from archives_7z import archive, linked, renamed, resized, stored
+from posts_xml import END, answer, dump, question
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document

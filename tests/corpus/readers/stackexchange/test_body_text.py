@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference_reader import text_of
+from plain_stackexchange import text_of
 
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 

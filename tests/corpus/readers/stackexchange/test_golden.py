@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_dump import answer, dump, question, site
-from samples import sample
+from posts_xml import answer, dump, question, site
+from real_samples import sample
 
 from pipeline_assets.corpus.document import Document, Meta
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
-from made_dump import END, HEAD, answer, dump, question, row
+from posts_xml import END, HEAD, answer, dump, question, row
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_dump import answer, dump, question, site
-from reference_reader import read_site
-from samples import sample
+from plain_stackexchange import read_site
+from posts_xml import answer, dump, question, site
+from real_samples import sample
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome

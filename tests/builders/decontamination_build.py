@@ -1,0 +1,110 @@
+"""Corpora and evaluation sets of a few texts, and their decontamination."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from document_corpus import lines_of, seal_corpus
+
+from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.pins.raw_pin import pin_folder_files
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
+from pipeline_assets.corpus.decontamination.recipe import (
+    DECONTAMINATION_STAGE,
+    EVALUATION_STAGE,
+    ContaminatedLine,
+    DecontaminationRecipe,
+    EvaluationRecipe,
+    EvaluationSet,
+    read_contaminated,
+)
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.provenance import Stopwatch
+
+COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
+
+
+def recipe(**changes: Any) -> DecontaminationRecipe:
+    """The recipe with some keys changed; those of `cut` by their own names, and only for action `cut`."""
+    top: dict[str, Any] = {
+        "ngram_words": 13,
+        "min_item_words": 5,
+        "min_item_overlap": "0.5",
+        "max_items_per_ngram": 10,
+        "action": "drop",
+    }
+    cut: dict[str, Any] = {"margin_words": 0, "min_kept_words": 1}
+    for name, value in changes.items():
+        (cut if name in cut else top)[name] = value
+    return DecontaminationRecipe.model_validate(top | ({"cut": cut} if top["action"] == "cut" else {}))
+
+
+def rows_set(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> EvaluationSet:
+    """An evaluation set of JSON lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return evaluation_set(folder, name, f"{name}.jsonl", **columns)
+
+
+def evaluation_set(folder: Path, name: str, *files: str, **columns: Any) -> EvaluationSet:
+    """Files of rows as an evaluation set."""
+    return listed({"name": name, "files": list(files), "columns": COLUMNS | columns, "text_unit": None}, folder)
+
+
+def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
+    """Files of a folder as an evaluation set, listed there."""
+    own = EvaluationRecipe.model_validate(section)
+    source = SourceFolder(folder, own.files)
+    place = Path("listed", own.name)
+    target = Target(
+        unknown_kind("made/listed", EVALUATION_STAGE),
+        own.name,
+        place,
+        {"files": list(own.files)},
+        external_inputs=source,
+    )
+    listing = target.seal_manifest(
+        folder, pin_folder_files(source, folder, RunSettings()), {}, Stopwatch(), replace=True
+    )
+    return EvaluationSet(own, listing.manifest, source)
+
+
+def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSet:
+    """An evaluation set of items by their ids."""
+    return rows_set(folder, name, [{"id": item, "text": text} for item, text in items.items()])
+
+
+def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -> Artifact:
+    """A sealed corpus of texts by doc_id."""
+    meta = Meta.from_mapping("a.jsonl", 0, {"n": 1})
+    documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", "", meta) for doc_id, text in texts.items()]
+    return seal_corpus(folder, "notes", documents, shard_documents)
+
+
+def decontaminate(
+    folder: Path,
+    corpus: Artifact | Mapping[str, Artifact],
+    sets: Sequence[EvaluationSet],
+    rules: DecontaminationRecipe,
+    engine: RunSettings | None = None,
+) -> Artifact:
+    """The sealed result; of one corpus the source is called `notes`."""
+    sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
+    target = Target(unknown_kind("made/clean", DECONTAMINATION_STAGE), "notes", Path("clean"), rules.content())
+    settings = engine or RunSettings()
+    return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
+
+
+def texts_of(corpus: Artifact) -> dict[str, str]:
+    """Texts by doc_id, in order."""
+    return {row["doc_id"]: row["text"] for row in map(msgspec.json.decode, lines_of(corpus))}
+
+
+def evidence_of(result: Artifact) -> dict[str, ContaminatedLine]:
+    """What is said of contaminated documents, by doc_id."""
+    return {line.doc_id: line for line in read_contaminated(result)}

@@ -1,0 +1,47 @@
+"""Sealed corpora of synthetic documents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
+
+_encoder = msgspec.json.Encoder()
+
+
+def numbered(first: int, count: int) -> str:
+    """Words that no text of other numbers has."""
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_documents: int) -> Artifact:
+    """A corpus of one source, so many Documents a shard; one empty shard of no documents."""
+
+    def make(building: StagingDir) -> BuildResult:
+        files = []
+        for number, start in enumerate(range(0, max(len(documents), 1), shard_documents)):
+            name, own = f"shards/{number:05d}.jsonl.zst", documents[start : start + shard_documents]
+            with JsonlZstWriter(building.path(name), 3) as writer:
+                writer.write_lines(_encoder.encode_lines(own), len(own))
+            files.append(writer.output(name))
+        text_bytes = sum(len(one.text.encode()) for one in documents)
+        return BuildResult(files, {"documents": len(documents), "text_bytes": text_bytes}, {})
+
+    target = Target(
+        unknown_kind("made/documents", StageVersion("made", 1)), source, Path(source), {"of": shard_documents}
+    )
+    return target.build(folder, make, False, {})
+
+
+def lines_of(corpus: Artifact) -> list[bytes]:
+    blocks = (block for name in shard_rows(corpus) for block in read_line_blocks(corpus.path(name)))
+    return [line for block in blocks for line in block.splitlines()]

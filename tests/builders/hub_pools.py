@@ -1,0 +1,136 @@
+"""Writable loopback hub with a dataset, and sealed pools of that dataset's rows."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from faulty_hub import FaultyHub
+
+from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.formats.parquet import write_table
+from pipeline_assets.corpus.nemotron.pools import build_pools
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.demo.loopback_repos import repo_commit
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StageVersion
+from pipeline_assets.spine.staging import OutputFile
+
+STAGE = StageVersion("made", 1)
+SOURCE = "maker/chats"
+AGREEMENT = "You agree to use it for training alone.\n---\n# No: really"
+TOKEN = "hf_any"
+NAME = "loopback/pools"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A hub that is served, the commit of its one dataset, and the cache of who publishes."""
+
+    hub: FaultyHub
+    revision: str
+    cache: Path
+
+    def repo(self, token: str = TOKEN, tries: int = 3, name: str = NAME) -> HubRepo:
+        return HubRepo.open(name, HubFiles(self.cache, endpoint=self.hub.endpoint, tries=tries, wait_s=0.01), token)
+
+    @property
+    def folder(self) -> Path:
+        return self.hub.folder / "datasets" / NAME
+
+    def sent(self) -> list[str]:
+        """Digests of large files that arrived, in order."""
+        arrived = [one.path for one in self.hub.requests if one.method == "PUT" and one.path.startswith("/upload/")]
+        return [path.removeprefix("/upload/") for path in arrived]
+
+
+def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
+    source = folder / "datasets" / SOURCE
+    source.mkdir(parents=True)
+    metadata = {"license": "other", "license_name": "made-terms"}
+    metadata |= {"extra_gated_prompt": AGREEMENT, "extra_gated_fields": {"Name": "text"}} if gated else {}
+    (source / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n# Chats\n")
+    if gated:
+        (source / ".gated").touch()
+    with FaultyHub(folder, writable=True, token=TOKEN) as hub:
+        yield Place(hub, repo_commit(source), folder.with_name("cache"))
+
+
+def row(number: int, revision: str | None, **columns: Any) -> Row:
+    said = {"id": f"row-{number}", "dataset": SOURCE, "split": "low", "text": f"text {number} " * 40}
+    counts = {"stats_tokens": 10, "stats_completion_tokens": 4, "stats_tool_calls": number % 3}
+    source = {"source_file": "low.jsonl", "source_row": number, "source_revision": revision}
+    empty: Row = dict.fromkeys(SCHEMA.names)
+    return {**empty, **said, **counts, **source, "meta_license": "cc-by-4.0", **columns}
+
+
+def rows_of(revision: str | None, count: int = 12) -> list[Row]:
+    return [row(number, revision, meta_correctness=number / count) for number in range(count)]
+
+
+def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats", **recipe: Any) -> Artifact:
+    """The sealed pools of some splits."""
+    asked = PoolsRecipe.model_validate(recipe)
+    shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": asked.content()})
+    return target.build(root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
+
+
+def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
+    def make(building: Any) -> BuildResult:
+        path = f"data/{name}-00000-of-00001.parquet"
+        written: list[OutputFile] = [
+            write_table(building.path(path), path, [pa.Table.from_pylist(list(rows), SCHEMA)], SCHEMA)
+        ]
+        return BuildResult(written, {}, {})
+
+    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
+
+
+def card_of(folder: Path) -> tuple[str, str]:
+    """The YAML of a card, and its body."""
+    head, _, body = (folder / "README.md").read_text().removeprefix("---\n").partition("\n---\n")
+    return head, body
+
+
+def card_yaml(folder: Path) -> dict[str, Any]:
+    metadata: dict[str, Any] = yaml.safe_load(card_of(folder)[0])
+    return metadata
+
+
+def check_whole(folder: Path) -> str:
+    """What a repo is: `bare` without card and manifest, else the digest of what it holds, as both of them say.
+
+    Raises:
+        AssertionError: what its card or its manifest says isn't so.
+    """
+    if not (folder / "README.md").exists():
+        assert not (folder / FILE_NAME).exists()
+        return "bare"
+    manifest = Manifest.from_bytes((folder / FILE_NAME).read_bytes(), folder)
+    assert manifest.provenance == {}, "it names machines"
+    for stored in manifest.storage:
+        assert (folder / stored.path).stat().st_size == stored.bytes
+    metadata = card_yaml(folder)
+    infos = {
+        one["config_name"]: {s["name"]: s["num_examples"] for s in one["splits"]} for one in metadata["dataset_info"]
+    }
+    for config in metadata["configs"]:
+        for data in config["data_files"]:
+            files = [path for path in folder.rglob("*.parquet") if path.match(data["path"])]
+            rows = sum(pq.read_metadata(path).num_rows for path in files)
+            assert rows == infos[config["config_name"]][data["split"]], (config["config_name"], data)
+    named = re.findall(r"sha256:[0-9a-f]{64}", (folder / "README.md").read_text())
+    assert named[0] == manifest.digest
+    return manifest.digest

@@ -1,0 +1,103 @@
+"""Small Nemotron rows with settings and an origin; a test changes what it checks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
+from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
+from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
+from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+
+INLINE = RunSettings()
+SETTINGS = RowsRecipe(system=None, shard_bytes=400, max_reject_fraction="0.9")
+ORIGIN = RowOrigin("maker/chat", "default", "train", "chat_if", "data/train.jsonl", "0" * 40)
+PROOFS = replace(ORIGIN, domain="proof")
+
+QUESTION = {"role": "user", "content": "2 + 2?"}
+ANSWER = {"role": "assistant", "content": "4"}
+USER = "<|start|>user<|message|>2 + 2?<|end|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+LOOKUP = {
+    "type": "function",
+    "function": {
+        "name": "lookup",
+        "description": "Looks a word up.",
+        "parameters": {"properties": {"word": {"type": "string"}}, "required": ["word"]},
+    },
+}
+
+
+@cache
+def encoder() -> Encoder:
+    return load_encoder(VOCABULARY_SHA256)
+
+
+def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
+    """An assistant message that calls a tool with each of the arguments; ids are `call_0`, `call_1`, …"""
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": one}}
+            for number, one in enumerate(arguments)
+        ],
+    }
+
+
+def reply(content: object) -> dict[str, object]:
+    return {"role": "tool", "content": content}
+
+
+def settings_of(**changes: Any) -> RowsRecipe:
+    """The settings with some values changed; a loss mode is as kernels have it."""
+    loss = changes.get("loss")
+    if isinstance(loss, AssistantAll | AssistantLast):
+        changes["loss"] = {"mode": loss.name, **vars(loss)}
+    return RowsRecipe.model_validate({**SETTINGS.model_dump(), **changes})
+
+
+def normalised(*rows: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> NormalisedRows:
+    return normalise_rows(list(enumerate(rows)), settings, origin, encoder())
+
+
+def split_of(
+    root: Path, files: Sequence[SourceFile], rules: RowsRecipe = SETTINGS, engine: RunSettings = INLINE
+) -> Artifact:
+    """The normalised rows of a split, sealed below a data root."""
+    target = Target(unknown_kind("nemotron/normalized_shards", NORMALISE_STAGE), "rows", Path("rows"), {})
+    return target.build(root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {})
+
+
+def row_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
+    """The columns of the one row."""
+    [values] = normalised(row, settings=settings, origin=origin).batch.to_pylist()
+    return values
+
+
+def text_of(*messages: object, **columns: object) -> str:
+    return row_of({"messages": list(messages), **columns})["text"]
+
+
+def reason_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
+    """Why the one row is a reject."""
+    [reject] = normalised(row, settings=settings, origin=origin).rejects
+    return reject.reason
+
+
+def dropped_by(row: object, settings: RowsRecipe) -> tuple[str, str]:
+    """Why the one row is left out, and what was seen: it is no reject."""
+    found = normalised(row, settings=settings)
+    [dropped] = found.dropped
+    assert not found.rejects and not found.batch.num_rows
+    return dropped.reason, dropped.detail

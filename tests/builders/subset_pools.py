@@ -1,0 +1,93 @@
+"""Pools of real Harmony texts with synthetic scores, and their training subsets."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from nemotron_rows import called, encoder, normalised
+
+from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES, percentiles
+from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
+from pipeline_assets.corpus.scoring.subsets import choose_subsets
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+
+Row = dict[str, Any]
+HARD = "is <|endoftext|> café 東京 \u088f 🎉?"  # characters that encoders class apart, and what only looks like a token
+
+
+def talk(name: str, answer: str = "four", **columns: Any) -> Row:
+    """A row as normalising makes it: a question, reasoning, a call and an answer."""
+    tool = {"role": "tool", "tool_call_id": "call_0", "content": "4"}
+    call = {**called('{"word": "2 + 2"}'), "reasoning_content": f"think of {answer}"}
+    rows = normalised({"uuid": name, "messages": [{"role": "user", "content": "2 + 2?"}, call, tool,
+                                                  {"role": "assistant", "content": answer}]})  # fmt: skip
+    [made] = rows.batch.to_pylist()
+    return {**made, **columns}
+
+
+def bare(name: str, **columns: Any) -> Row:
+    """A row for choices that nothing is encoded of."""
+    empty: Row = dict.fromkeys(SCHEMA.names)
+    return {**empty, "id": name, "text": "t", "stats_tokens": 10, "stats_completion_tokens": 4, **columns}
+
+
+def scored(
+    folder: Path,
+    name: str,
+    rows: Sequence[Row],
+    nll: Sequence[float | None],
+    schema: pa.Schema = SCHEMA,
+    **decisions: Any,
+) -> ScoredSplit:
+    """Two pools with the rows, small row groups, and their scores."""
+    folder = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    cut = len(rows) // 3
+    values = np.array([np.nan if one is None else one for one in nll], np.float64)
+    ranks = percentiles(values).tolist()
+    scores: list[Row] = []
+    for file, first, part in (("a.parquet", 0, rows[:cut]), ("b.parquet", cut, rows[cut:])):
+        pq.write_table(pa.Table.from_pylist(list(part), schema), folder / file, row_group_size=max(3, len(part) // 20))
+        for number, row in enumerate(part):
+            one = nll[first + number]
+            said: Row = dict.fromkeys(SCORES.names)
+            said |= {"id": row["id"], "pool_file": file, "pool_row": number, "reason": "empty" if one is None else None}
+            if one is not None:
+                said |= {"nll_mean": one, "nll_sum": 4 * one, "ppl": math.exp(one), "completion_token_count": 4}
+                said |= {"percentile_within_split": ranks[first + number], "bits_per_byte": one / 2}
+            scores.append(said)
+    pq.write_table(
+        pa.Table.from_pylist(scores, SCORES), folder / "scores.parquet", row_group_size=max(4, len(rows) // 20)
+    )
+    files = {file: folder / file for file in ("a.parquet", "b.parquet")}
+    return ScoredSplit(name, folder / "scores.parquet", files, decisions)
+
+
+def subsets_of(
+    root: Path, splits: Sequence[ScoredSplit], rules: Mapping[str, Any], workers: int = 0, **recipe: Any
+) -> Artifact:
+    asked = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
+    target = Target(
+        unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": asked.content()}
+    )
+    settings = RunSettings(workers)
+    return target.build(root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})
+
+
+def rows_in(subsets: Artifact, rule: str) -> list[Row]:
+    """Rows of a subset, in the order of its files."""
+    files = sorted(subsets.folder.glob(f"subset_{rule}/*/*.parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def ids_in(subsets: Artifact, rule: str) -> list[str]:
+    return [row["id"] for row in rows_in(subsets, rule)]

@@ -1,0 +1,18 @@
+"""Copy of the checkout in which nothing of this environment is found."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+
+
+def copy_checkout(folder: Path) -> None:
+    """Copy the files that git tracks or would add, as a clone has them; links as links."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.splitlines()
+    for path in (PROJECT / name for name in listed):
+        if path.is_symlink() or path.exists():  # not one that was deleted
+            copy = folder / path.relative_to(PROJECT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy, follow_symlinks=False)

@@ -1,0 +1,174 @@
+"""Cases of hub faults: each kind of fault at each place where a snapshot or a pin reads, once or always.
+
+The tests and benchmarks/faults.py run the same cases.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from healing_build import DATASET, build_snapshot, recipe_of, write_pages
+from huggingface_hub import constants
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.spine.errors import InputError
+
+TRIES = 4
+EVERYTHING = {"files": 1}  # the whole file, held against its hash
+TWO_ROW_GROUPS = {"documents": 100}  # of six, by ranges
+PIN: dict[str, int] = {}  # no file at all: the commit of a branch
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a fault strikes: the requests on `pattern` after the first `after`, while `amount` is read.
+
+    `more_requests` is what it costs to try again: a GET of bytes asks first where they are.
+    """
+
+    name: str
+    pattern: str
+    after: int
+    amount: dict[str, int]
+    more_requests: int
+
+    @property
+    def has_body(self) -> bool:
+        return not self.name.endswith("HEAD")
+
+    @property
+    def is_storage(self) -> bool:
+        """Whether the bytes come from here, which the hub only names."""
+        return self.name.endswith("GET")
+
+    @property
+    def is_of_a_file(self) -> bool:
+        return self.is_storage or not self.has_body
+
+
+REVISION = "/api/datasets/maker/pages/revision/main"
+LISTING = "/api/datasets/maker/pages/tree/*"
+HEAD = "/datasets/maker/pages/resolve/*"
+GET = "/datasets/maker/pages/????????????????????????????????????????????????????????????????/*"  # by sha256
+PLACES = [
+    Place("pin", REVISION, 0, PIN, more_requests=1),
+    Place("listing", LISTING, 0, TWO_ROW_GROUPS, more_requests=1),
+    Place("footer HEAD", HEAD, 0, TWO_ROW_GROUPS, more_requests=1),
+    Place("footer GET", GET, 0, TWO_ROW_GROUPS, more_requests=2),
+    Place("row group HEAD", HEAD, 1, TWO_ROW_GROUPS, more_requests=1),
+    Place("row group GET", GET, 1, TWO_ROW_GROUPS, more_requests=2),
+    Place("whole file HEAD", HEAD, 1, EVERYTHING, more_requests=1),
+    Place("whole file GET", GET, 1, EVERYTHING, more_requests=2),
+]
+PASSING = (FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.RATE_LIMIT, FaultKind.CUT, FaultKind.CUT_BODY)
+OF_OTHER_TESTS = (  # hub_faults/test_hostile_hub.py, corpus/publishing/test_publish_faults.py
+    FaultKind.DRIP,
+    FaultKind.LINK_LOOP,
+    FaultKind.LINK_AWAY,
+    FaultKind.SILENT,
+    FaultKind.DRIP_HEAD,
+    FaultKind.LONG_WAIT,
+    FaultKind.VERIFY_AWAY,
+    FaultKind.CHUNK_SIZE,
+    FaultKind.COMMIT_ID,
+    FaultKind.EMPTY_LIST,
+    FaultKind.GZIP,
+)
+
+
+def can_strike(kind: FaultKind, place: Place) -> bool:
+    """Faults of the body need one, and only a file can be another."""
+    match kind:
+        case FaultKind.CUT_BODY | FaultKind.WRONG_BYTES | FaultKind.ENDLESS:
+            return place.has_body
+        case FaultKind.CHANGED:
+            return place.is_of_a_file
+    return True
+
+
+@dataclass(frozen=True)
+class FaultCase:
+    """One kind of fault at one place; it strikes once, or ALWAYS."""
+
+    kind: FaultKind
+    place: Place
+    count: int | None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'always' if self.count is ALWAYS else 'once'}, {self.place.name}"
+
+
+CASES = [
+    FaultCase(kind, place, count)
+    for kind in FaultKind
+    if kind not in OF_OTHER_TESTS
+    for count in (1, ALWAYS)
+    for place in PLACES
+    if can_strike(kind, place)
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of one run of the command: a digest or commit, or an error; and what went over the wire."""
+
+    result: str | None
+    error: InputError | None
+    requests: int
+    file_bytes: int
+
+
+class ProxiedHub(FaultyHub):
+    """A hub behind something that answers first."""
+
+    first: list[Answer]
+
+    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+        return self.first.pop(0) if self.first else super().answer(origin, ask)
+
+
+@contextmanager
+def open_hub(folder: Path) -> Iterator[FaultyHub]:
+    """A hub with one file; the real client asks it without a token."""
+    write_pages(folder)
+    with (
+        mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),
+        mock.patch.object(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True),
+        FaultyHub(folder) as hub,
+    ):
+        yield hub
+
+
+def read(hub: FaultyHub, amount: dict[str, int], cache: Path, root: Path) -> Reading:
+    """The snapshot of an amount of the hub's documents below `root`, or the hub's head."""
+    hub.requests.clear()
+    files = HubFiles(cache, hub.endpoint, tries=TRIES, wait_s=0.01)
+    result, error = None, None
+    try:
+        if amount is PIN:
+            result = files.resolve(DATASET)
+        else:
+            recipe = recipe_of(hub.commits()[DATASET], {"amount": amount})
+            result = build_snapshot(recipe, root, files).manifest.digest
+    except InputError as raised:
+        error = raised
+    sent = [request for request in hub.requests if request.origin == "storage" and request.status < 300]
+    return Reading(result, error, len(hub.requests), sum(request.bytes_sent for request in sent))
+
+
+def undisturbed(hub: FaultyHub, folder: Path) -> dict[str, Reading]:
+    """What comes by place where nothing goes wrong."""
+    hub.inject()
+    return {place.name: read(hub, place.amount, folder / place.name, folder / place.name) for place in PLACES}
+
+
+def strike(case: FaultCase, hub: FaultyHub, folder: Path) -> tuple[Reading, Reading]:
+    """The run that the fault strikes, and the same command when it is over."""
+    hub.inject(Fault(case.kind, case.place.pattern, case.count, case.place.after))
+    struck = read(hub, case.place.amount, folder / "cache", folder / "data")
+    hub.inject()
+    return struck, read(hub, case.place.amount, folder / "cache", folder / "data")

@@ -1,0 +1,18 @@
+"""Workers forked from the test's own process, which have its patches and its loaded torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from pipeline_assets.spine import fork_server
+
+
+@contextmanager
+def forked_here() -> Iterator[None]:
+    """Fork the server of workers from this process, whatever threads it has."""
+    fork_server._stop()
+    try:
+        with mock.patch.object(fork_server, "_is_alone", lambda: True):
+            yield
+    finally:
+        fork_server._stop()

@@ -1,0 +1,84 @@
+"""Materialization of assets in memory, as the Dagster UI does it."""
+
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
+
+from pipeline_assets.definitions import build_definitions
+from resources.store import Hub, Launcher, Store, Tokenizer
+
+NOWHERE = "http://127.0.0.1:9"  # where no hub answers
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.ConfigurableResource]:
+    """Those of a code location, working in this process, with a hub at an address."""
+    chosen = Store(**{"workers": 0, **store})
+    return {"store": chosen, "hub": Hub(endpoint=endpoint), "tokenizer": Tokenizer(), "launcher": Launcher()}
+
+
+class Materialized:
+    """The definitions of a data root, as its code location has them, with a hub at an endpoint."""
+
+    def __init__(self, root: Path, endpoint: str) -> None:
+        self.definitions = build_definitions(root)
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.endpoint = endpoint
+
+    def __call__(
+        self, recipe: str, *artifacts: str, partition: str | None = None, **store: object
+    ) -> dg.ExecuteInProcessResult:
+        """A run of these artifacts of a recipe: all of them where none is named."""
+        assets = [asset for asset in self.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+        chosen = [
+            asset
+            for asset in assets
+            if asset.key.path[1:-1] == [recipe] and (not artifacts or asset.key.path[2] in artifacts)
+        ]
+        assert len(chosen) >= len(artifacts)
+        return dg.materialize(
+            assets,
+            selection=dg.AssetSelection.assets(*chosen),
+            partition_key=partition,
+            instance=self.instance,
+            run_config=QUIET,
+            resources=resources(self.endpoint, **store),
+        )
+
+
+def run_job(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    endpoint: str = NOWHERE,
+    due: str | None = None,
+    **store: object,
+) -> dg.ExecuteInProcessResult:
+    """Run a job, as a schedule starts it that is due then; what fails is in the result."""
+    tags = {SCHEDULED_EXECUTION_TIME_TAG: due} if due else {}
+    used = resources(endpoint, **store)
+    return job.execute_in_process(instance=instance, raise_on_error=False, tags=tags, resources=used, run_config=QUIET)
+
+
+def materialization(result: dg.ExecuteInProcessResult, artifact: str) -> dg.AssetMaterialization:
+    [event] = [
+        event.step_materialization_data.materialization
+        for event in result.get_asset_materialization_events()
+        if event.step_materialization_data.materialization.asset_key.path[2] == artifact
+    ]
+    return event
+
+
+def has_materialized(result: dg.ExecuteInProcessResult) -> bool:
+    return bool(result.get_asset_materialization_events())
+
+
+def external_look(
+    root: Path, instance: dg.DagsterInstance, cursor: str | None = None, endpoint: str = NOWHERE
+) -> SensorExecutionData:
+    """A tick of the sensor that looks at what nobody builds, as its daemon has it."""
+    [sensor] = [one for one in build_definitions(root).sensors or [] if one.name == "external_sources"]
+    hub = {"hub": Hub(endpoint=endpoint)}
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
+        return sensor.evaluate_tick(context)

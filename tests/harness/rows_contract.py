@@ -1,0 +1,57 @@
+"""Contract of row stores: rows are read in order and one by one, found by id, and traced to their source and back."""
+
+from collections.abc import Callable
+
+from pipeline_assets.build.rows.follow import follow_source
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.source_row import AnyRow
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import trace_row
+from pipeline_assets.systems.registry import SYSTEMS
+
+_MOST_ROWS = 8
+
+
+def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) -> None:
+    """
+    Args:
+        is_text_of: whether a text is what a row of a source says.
+    """
+    contents = list(store)
+    assert len(store) > 0, "the contract needs rows"
+    assert len(contents) == (0 if store.holds_several else len(store))
+    for number in range(min(len(store), _MOST_ROWS)):
+        row = store.row_at(number)
+        assert row.number == number
+        for content, part in zip(contents[number : number + 1], row.parts, strict=False):
+            assert content.id.rpartition("\0")[2] == part.id
+            assert content.content == (part.text.encode() if row.ids is None else row.ids.tobytes())
+        traced = trace_row(store, number)
+        assert [one.places[0][1] for one in traced] == list(row.parts)
+        for one, part in zip(traced, row.parts, strict=True):
+            assert part.id in {found.id for place in store.find(part.id) for found in store.row_at(place).parts}
+            assert one.text.part.id == part.id
+            assert part.text.removesuffix("<|endoftext|>") in one.text.part.text
+            source = one.text.source.rows[0]
+            assert is_text_of(one.text.part.text, source)
+            assert _way_back(store, source) in (
+                "document",
+                "kept",
+                "cut",
+                "in_split",
+                "in_rows",
+                "drawn",
+                "pooled",
+                "chosen",
+            )
+    if row.first_token is not None:
+        assert store.row_of_token(row.first_token) == row.number
+
+
+def _way_back(store: RowStore, source: AnyRow) -> str:
+    """What became of a row of a source in the artifact that it was traced from."""
+    for found in follow_source(RowStores(SYSTEMS.kinds, store.lineage), source):
+        for fate in (found.fate, *(fate for _, fate in found.downstream)):
+            if fate.artifact.folder == store.artifact.folder:
+                return fate.outcome
+    raise AssertionError(f"{source} doesn't lead back to {store.artifact.folder}")

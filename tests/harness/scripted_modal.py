@@ -1,0 +1,28 @@
+"""Modal on loopback with scripted functions, shared by all tests of a process."""
+
+import atexit
+import functools
+import hashlib
+import tempfile
+from pathlib import Path
+
+from modal_loopback import ModalOnLoopback
+
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+
+
+@functools.cache
+def modal_told() -> ModalOnLoopback:
+    functions = {name: f"told_functions:{name}" for name in ("fetch", "score")}
+    modal = ModalOnLoopback(Path(tempfile.mkdtemp()), functions)
+    atexit.register(modal.stop)
+    return modal
+
+
+def work_told(told: Path) -> ScoreWork:
+    """What jobs of `build_job` have in common that are told in a folder. No two folders have a score in common."""
+    files = HubFileSet(str(told), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
+    digest = f"sha256:{hashlib.sha256(str(told).encode()).hexdigest()}"
+    return ScoreWork("mine/train", ScoringRecipe(), files, files, digest, rows=10, text_bytes=1000)
