@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.readers.listing import Planned, input_figures
+from pipeline_assets.corpus.readers.listing import Forecast, input_figures
 from pipeline_assets.spine.manifest import Manifest, total
 
 
@@ -12,7 +12,7 @@ class FigureOutcome:
     """Figure of a finished artifact; `planned` and `real` are None if unknown."""
 
     figure: str
-    planned: Planned | None
+    planned: Forecast | None
     real: float | None
 
 
@@ -43,6 +43,6 @@ def outcomes(manifest: Manifest) -> list[FigureOutcome]:
     real, stored, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
     for name, value in stored.items() if isinstance(stored, dict) else ():
         with contextlib.suppress(KeyError, TypeError):
-            planned[name] = Planned(value["value"] + 0, value["basis"])
+            planned[name] = Forecast(value["value"] + 0, value["basis"])
     known = {name: value for name, value in real.items() if value is not None or name in planned}
     return [FigureOutcome(name, planned.get(name), value) for name, value in known.items()]

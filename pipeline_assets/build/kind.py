@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_assets.build.checks import FILES, Check
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import ExternalInputs, Target
-from pipeline_assets.corpus.readers.listing import Inputs, Listing, Planned, input_figures
+from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -94,7 +94,7 @@ class Kind:
     preview: Callable[[Artifact], Rows] | None = None
     after_build: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
-    tokens: Callable[[Mapping[str, Any]], Planned | None] = lambda recipe: None
+    tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
     pool: str = "cpu"
 
     @property
@@ -227,8 +227,8 @@ def add_plan(content: BuildResult, target: Target) -> BuildResult:
     return replace(content, provenance=provenance)
 
 
-def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
+def planned_figures(target: Target, listed: Inputs) -> dict[str, Forecast]:
     """Return the figures known before a build from its listed external files."""
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
-    figures = {name: Planned(count, "the listing and footers") for name, count in read.items()}
+    figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

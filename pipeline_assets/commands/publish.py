@@ -67,8 +67,8 @@ def publish(
         print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
-            summary = f"{pluralize(len(plan.parts), 'commit')} created, {format_bytes(plan.bytes)} sent and read back"
-            print_lines([f"{repo} at {commit}: {summary}" if plan.parts else f"{repo}: already up to date"])
+            summary = f"{pluralize(len(plan.commits), 'commit')} created, {format_bytes(plan.bytes)} sent and read back"
+            print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
 
 
 def _publishable(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus import megatron_checks as checks
 from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
-from pipeline_assets.corpus.readers.listing import Listing, Planned
+from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.snapshot.fetch import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -147,9 +147,9 @@ def _split(name: str | None) -> sampling.Split:
     return next(split for split in sampling.SPLITS if split == name)
 
 
-def _budget(recipe: Mapping[str, Any]) -> Planned:
+def _budget(recipe: Mapping[str, Any]) -> Forecast:
     budget = sampling.split_budget(recipe["token_budget"], recipe["valid_fraction"], _split(recipe["split"]))
-    return Planned(budget, "`megatron.token_budget`")
+    return Forecast(budget, "`megatron.token_budget`")
 
 
 MEGATRON_SPLIT = Kind(

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRec
 from pipeline_assets.corpus.nemotron.splits import dataset_name, partition_key
 from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
@@ -379,7 +379,7 @@ def _lay_out(job: Job) -> BuildResult:
     if not job.recipe["readme"]:
         return lay_out(job.staging, job.upstream, None)
     name, manifests = job.target.folder.name, [split.manifest for split in job.upstream]
-    card = CardContent(name, name, *card_splits(job.upstream), manifests)
+    card = CardContent(name, name, *collect_splits(job.upstream), manifests)
     return lay_out(job.staging, job.upstream, dataset_card(card))
 
 

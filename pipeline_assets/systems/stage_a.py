@@ -38,7 +38,7 @@ from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty, 
 from pipeline_assets.corpus.packing.summary import preview_packed, shares_reached
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.listing import Planned
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
@@ -346,9 +346,9 @@ def _pack(job: Job) -> BuildResult:
     return replace(content, provenance={**content.provenance, **used})
 
 
-def _packed_tokens(recipe: Mapping[str, Any]) -> Planned | None:
+def _packed_tokens(recipe: Mapping[str, Any]) -> Forecast | None:
     rows, seq_len = recipe["pack"]["num_seqs"], recipe["pack"]["seq_len"]
-    return None if rows is None else Planned(rows * seq_len, "`pack.num_seqs`")
+    return None if rows is None else Forecast(rows * seq_len, "`pack.num_seqs`")
 
 
 PACKED = Kind(

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.kind import planned_figures
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.readers.listing import Listing, Planned
+from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.usage import folder_bytes
@@ -78,7 +78,7 @@ class ArtifactPlan:
     """
 
     status: ArtifactStatus
-    figures: Mapping[str, Planned] = field(default_factory=dict)
+    figures: Mapping[str, Forecast] = field(default_factory=dict)
     sample: HubSample | None = None
 
     @property
@@ -149,5 +149,5 @@ def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) ->
     if listing.missing_bytes is not None:
         more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more
-        figures["bytes_fetched"] = Planned(sum(more.values()), "excluding cached bytes")
+        figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs))

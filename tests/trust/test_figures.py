@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline_assets.build.figures import FigureOutcome, outcomes, real_figures
-from pipeline_assets.corpus.readers.listing import Planned, input_figures
+from pipeline_assets.corpus.readers.listing import Forecast, input_figures
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
 
@@ -46,7 +46,7 @@ def test_a_figure_that_was_only_planned_is_told_too(split: Manifest) -> None:
 
     found = outcomes(with_provenance(split, planned={"text_bytes": planned, "no figure": planned}))
 
-    assert FigureOutcome("text_bytes", Planned(2, "footers"), None) in found
+    assert FigureOutcome("text_bytes", Forecast(2, "footers"), None) in found
     assert "no figure" not in [one.figure for one in found]
 
 

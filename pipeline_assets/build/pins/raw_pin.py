@@ -87,14 +87,14 @@ def pin_folder_files(
     """Pin the files of a folder by hashing them; RetryableError if they change meanwhile."""
     folder = source.resolve_path(root)
     files = folder.files()
-    provenance = source_folder.to_provenance(folder, files, root.absolute())
+    provenance = source_folder.folder_provenance(folder, files, root.absolute())
     size = sum(file.bytes for file in files)
     progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
     for file, digest in zip(files, hub_files.map_in_order(_digest, files, settings.workers), strict=True):
         inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
         progress.add(file.bytes)
     files_after = folder.files()
-    if files_after != files or source_folder.to_provenance(folder, files_after, root.absolute()) != provenance:
+    if files_after != files or source_folder.folder_provenance(folder, files_after, root.absolute()) != provenance:
         fix = "stop writing to the folder, and run again"
         raise RetryableError("files changed while they were hashed", folder.path, fix)
     counts = {"files": len(files), "bytes": size}

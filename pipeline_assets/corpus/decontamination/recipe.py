@@ -16,7 +16,7 @@ import pydantic
 from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, selected_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicates
@@ -142,7 +142,7 @@ class EvaluationSet:
         Raises:
             InputError: A file is missing or has changed.
         """
-        return selected_files(self.folder, self.listing)
+        return listed_files(self.folder, self.listing)
 
 
 class DecontaminationSection(DecontaminationRecipe):

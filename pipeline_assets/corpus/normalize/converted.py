@@ -1,7 +1,4 @@
-"""Artifacts of normalised sources, from rows of any kind of source.
-
-Every row becomes a Document, is rejected with a reason, or is dropped by a rule and counted.
-"""
+"""Artifacts of normalised sources, from the converted rows of any kind of source."""
 
 import dataclasses
 import itertools
@@ -23,7 +20,7 @@ from pipeline_assets.corpus.converted_shards import (
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, Row
+from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
@@ -37,27 +34,21 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 NORMALIZE_STAGE = StageVersion("normalize", 3)
 WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
-_FOUND = "found/"  # receipt counts of fields with values
+_FOUND = "found/"  # prefix of the counts that receipts have for fields with values
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 S = TypeVar("S", bound=Shard)
 
 
 def write_outcomes(
-    outcomes: Iterable[Row | str],
+    outcomes: Iterable[DocumentOrReject | str],
     writer: ShardWriter,
     derive_id: DeriveId,
     licences: LicenceTable | None,
 ) -> int:
-    """Write Documents and rejects in order and count dropped rows.
+    """Write Documents and rejects, count dropped rows, and return the number of all.
 
-    Args:
-        outcomes: Documents, rejects, and codes of the rules that dropped a row.
-        writer: Writer of the shard.
-        derive_id: Rule for the ids of rows without one.
-        licences: Table that licence tags are matched with; None keeps the tags.
-
-    Returns:
-        Number of outcomes.
+    A string in `outcomes` is the code of the rule that dropped a row. Licence tags are replaced by those of `licences`;
+    None keeps them.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -79,8 +70,10 @@ def write_outcomes(
     return number
 
 
-def _clean_document(document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None) -> Row:
-    """Remove NUL and replace unknown licence tags; reject a text of NUL alone."""
+def _clean_document(
+    document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
+) -> DocumentOrReject:
+    """Remove NUL characters and replace licence tags; reject a text of NUL alone."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = writer.without_nul(document.text)
@@ -95,14 +88,15 @@ def _clean_document(document: Document, writer: ShardWriter, derive_id: DeriveId
     return msgspec.structs.replace(document, **changes) if changes else document
 
 
-def _advice(first: Reject | None) -> str:
+def _reject_fix(first: Reject | None) -> str:
+    """Return the fix for too many rejects, according to the first one."""
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"
 
 
 def no_derived_id(text: str) -> str:
-    """Return no id, for sources in which every row has its own."""
+    """Return no id, for sources whose rows all have ids."""
     return ""
 
 
@@ -113,7 +107,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the columns of a recipe without a value, from the counts of all shards."""
+    """List the columns of a recipe for which no row has a value, by summed counts."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -131,14 +125,14 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Converted:
-    """Shards of a source before ids are compared.
+class ConvertedSource:
+    """Converted shards of a source, before repeated ids are removed.
 
     Attributes:
         shards: Receipts by shard, in manifest order.
-        derive_id: Rule for the ids of rows without one.
+        derive_id: Derives the id of a row without an id from its text.
         decisions: Decisions of the readers, for the manifest.
-        is_expected: Predicate of rejects that are normal for the source and do not count against its limit.
+        is_expected: Check for rejects that are normal for the source and do not count against its limit.
         uncounted: Counts of rows that reached no shard.
         reject_formatter: Formats a reject for error messages.
     """
@@ -154,31 +148,23 @@ class Converted:
 def convert_shards(
     staging: StagingDir, work: Work[S], shards: Sequence[S], settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Convert the shards of a source and return their receipts by name, in order."""
+    """Convert the shards of a source; return receipts by shard name, in order."""
     receipts = run_stage(_STAGE, work, shards, staging, settings)
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
 def finish_source(
     staging: StagingDir,
-    converted: Converted,
+    converted: ConvertedSource,
     max_reject_fraction: str,
     settings: RunSettings,
     where: object = None,
     fix: str = "inspect the rejects, or correct the source in the recipe",
 ) -> BuildResult:
-    """Publish the Documents and rejects of a source with counts for the manifest.
+    """Check and publish the shards and rejects of a source, with counts.
 
-    Args:
-        staging: Folder of the build.
-        converted: Shards of the source.
-        max_reject_fraction: Limit to the share of rejects that are not expected.
-        settings: Workers and compression.
-        where: Subject of the error if no document is kept; None is the target of the build.
-        fix: Advice of that error.
-
-    Raises:
-        InputError: Too many rejects, NUL characters in more than 1 % of the documents, or no document at all.
+    Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
+    characters, or no document is kept. `where` (by default the build's target) and `fix` are parts of the last message.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
@@ -187,7 +173,9 @@ def finish_source(
         return itertools.filterfalse(converted.is_expected, read_rejects(staging, receipts))
 
     bad, limit = sum(1 for _ in bad_rows()), max_reject_fraction
-    check_rejects(bad, counts.get("rows", 0), limit, bad_rows(), staging.target, converted.reject_formatter, _advice)
+    check_rejects(
+        bad, counts.get("rows", 0), limit, bad_rows(), staging.target, converted.reject_formatter, _reject_fix
+    )
     published = publish(staging, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)
@@ -202,12 +190,12 @@ def finish_source(
 
 
 def group_manifest(folder: Path) -> Path:
-    """Return the path of the manifest copy next to an artifact's folder."""
+    """Return the path of the manifest's copy next to an artifact's folder."""
     return folder.with_name(f"{folder.name}.{FILE_NAME}")
 
 
 def write_group_manifest(artifact: Artifact) -> Path:
-    """Copy the artifact's manifest, byte for byte, to the file next to its folder."""
+    """Copy an artifact's manifest, byte for byte, to the file next to its folder."""
     path = group_manifest(artifact.folder)
     copy_manifest(artifact, path)
     return path

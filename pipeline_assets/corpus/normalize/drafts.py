@@ -1,6 +1,6 @@
 """Drafts of recipe sections for a folder, from file names and first rows.
 
-A draft can be built unchanged. Notes mark the values that are guesses, for the user who edits it.
+A draft can be built unchanged. Its notes explain values to the user who edits it, and mark guesses.
 """
 
 import fnmatch
@@ -36,30 +36,19 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Draft:
-    """Section of a recipe for some files.
-
-    Attributes:
-        content: Values by key.
-        notes: Comment on a value, by key.
-    """
+    """Draft of a recipe section for some files, with notes on its values by key."""
 
     content: Mapping[str, Any]
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
-    """Draft the sections for a folder's files.
+    """Draft sections for a folder's files; raise UsageError if none can be read.
 
-    Args:
-        folder: Files to draft sections for; its path is absolute.
-        name: Name of a source of local files; other sources are named after their content.
+    A source of local files is called `name`; other sources are named after their content.
 
     Returns:
         The drafts, and the number of unread files by suffix or by file and reason.
-
-    Raises:
-        UsageError: No file can be read.
-        InputError: A file with an archive's name is not an archive.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     not_read: Counter[str] = Counter()
@@ -72,17 +61,16 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
     drafted: dict[str, Iterable[Draft]] = {
-        "local": [*_local(folder, files["local"], name, not_read)],  # adds to `not_read` before the sites do
-        "stackexchange": _sites(files["stackexchange"], not_read),
-        "wikipedia": _wikipedia(folder, files["wikipedia"]),
+        "local": [*_draft_local(folder, files["local"], name, not_read)],  # adds to `not_read` before the sites do
+        "stackexchange": _draft_sites(files["stackexchange"], not_read),
+        "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
     sections = [draft for kind in KINDS for draft in drafted[kind]]
     if not sections:
         listed = ", ".join(list(not_read)[:_MAX_NAMED])
         reasons = f" (not read: {listed})" if not_read else ""
-        raise UsageError(
-            f"no readable files in the folder{reasons}", folder.path, f"expected {', '.join(KINDS.values())}"
-        )
+        what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(KINDS.values())}"
+        raise UsageError(what, folder.path, fix)
     return sections, not_read
 
 
@@ -94,8 +82,8 @@ def _source_kind(file: SourceFile) -> str | None:
     return "local" if detect_format(file.name) is not None else None
 
 
-def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
-    """Draft a section for each site; skip archives that are unpacked in the folder."""
+def _draft_sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
+    """Draft a section for each site; skip archives of sites that are also unpacked."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
         if by_host.setdefault(site_host(file.path), file) is not file:
@@ -105,12 +93,12 @@ def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draf
         yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
 
 
-def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Draft]:
-    """Draft the section of an extraction; a dump date in its path decides the licence."""
+def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Draft]:
+    """Draft the section of an extraction; a date in its path is the date of the dump."""
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
-    content["files"], notes = [f"**/{_PAGES}"], {"files": _size(pages)}
+    content["files"], notes = [f"**/{_PAGES}"], {"files": _file_summary(pages)}
     heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
@@ -122,8 +110,10 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Dr
     yield Draft(content | {"filters": {"wikipedia": {}}}, notes)
 
 
-def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
-    """Draft a section per name of the text column; text files belong to the first."""
+def _draft_local(
+    folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]
+) -> Iterator[Draft]:
+    """Draft a section for each name of a text column; add text files to the first one."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     for file in files:
@@ -142,7 +132,7 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
     for number, (column, own) in enumerate(by_column.items()):
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{column.lower()}"}
         content |= {"path": str(folder.path), "files": _patterns(folder, own, len(own) == len(files) and not not_read)}
-        notes = {"files": _size(own)}
+        notes = {"files": _file_summary(own)}
         if column in columns:
             content["columns"] = {"text": column}
             notes["columns"] = f"columns of the files: {', '.join(list(columns[column])[:12])}"
@@ -154,11 +144,7 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
 
 
 def _text_column(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the column with a usual name, otherwise the column with the most text.
-
-    Raises:
-        InputError: No column contains text.
-    """
+    """Return the text column with a usual name, or else the column with the most text."""
     characters: Counter[str] = Counter()
     for row in rows:
         characters.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
@@ -171,20 +157,19 @@ def _text_column(rows: Sequence[dict[str, Any]]) -> str:
 def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
     """Return patterns that match exactly these files.
 
-    For a whole folder these are suffixes if no other file has them. Otherwise they are the folder's own patterns, if
-    these match no other file (`are_all`), or the files' names.
+    They are the folder's own patterns if these match no other file (`are_all`); for a whole folder, suffixes that no
+    other file has; otherwise the names of the files.
     """
     if folder.patterns != (_ANY,):
         return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]
     bases = [PurePosixPath(file.name).name for file in own]
-    ends = {
-        base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases
-    }  # with the suffix of a compression
+    # From the last suffix of a format on, including the suffix of a compression.
+    ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
     patterns = [f"**/*{end}" for end in sorted(ends)]
     matched = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()}
     return patterns if matched == {file.name for file in own} else [glob.escape(file.name) for file in own]
 
 
-def _size(files: Sequence[SourceFile]) -> str:
+def _file_summary(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
     return f"{len(files):,} file{'s' * (len(files) != 1)}, {size / 1e6:,.1f} MB"

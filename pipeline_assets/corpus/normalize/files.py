@@ -1,6 +1,6 @@
 """Stage `normalize` for local files.
 
-Shards are runs of pieces of the files, or for StackExchange buckets of a site's threads.
+A shard has consecutive pieces of the files; a shard of StackExchange has the threads of a range of questions.
 """
 
 import functools
@@ -17,14 +17,14 @@ from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_of_
 from pipeline_assets.corpus.licences import UNKNOWN, Licensed, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
-    Converted,
+    ConvertedSource,
     columns_without_values,
     convert_shards,
     count_column_values,
     no_derived_id,
     write_outcomes,
 )
-from pipeline_assets.corpus.normalize.row_map import Row, RowMap, local_doc_id
+from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap, local_doc_id
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
@@ -61,22 +61,12 @@ def convert_files(
     source: FileSource,
     shard_bytes: int,
     settings: RunSettings,
-) -> Converted:
-    """Convert the files of a source according to its kind.
+) -> ConvertedSource:
+    """Convert the files of a source, which `listing` has with their hashes.
 
-    Args:
-        staging: Folder of the build.
-        folder: Folder of the files; its path is absolute.
-        listing: Manifest with the names and hashes of the files.
-        source: Section of the source.
-        shard_bytes: Size at which a shard ends.
-        settings: Workers, memory and compression.
-
-    Raises:
-        UsageError: A StackExchange source has more than one file, or no row has the recipe's text column.
-        InputError: A file differs from its listing, before or after reading, or posts are lost; and errors of readers.
+    They are compared with the listing before and after reading. The path of `folder` must be absolute.
     """
-    files = source_folder.selected_files(folder, listing)
+    files = source_folder.listed_files(folder, listing)
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(staging, files, source, shard_bytes, settings)
@@ -90,24 +80,21 @@ def convert_files(
             converted = convert_site(staging, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    source_folder.selected_files(folder, listing)  # raises if a file changed while it was read
+    source_folder.listed_files(folder, listing)  # raises if a file changed while it was read
     return converted
 
 
 @dataclass(frozen=True)
 class PieceShard:
-    """Consecutive pieces that become one Document shard with an unknown row count."""
+    """Consecutive pieces that become one Document shard."""
 
     name: str
     pieces: tuple[Piece, ...]
-    rows: int = 0
+    rows: int = 0  # unknown
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces into shards.
-
-    A shard ends with the piece that brings it to `shard_bytes`. Compressed files count fourfold.
-    """
+    """Group pieces into shards of `shard_bytes`; compressed bytes count fourfold."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -120,7 +107,7 @@ def _unpacked_bytes(piece: Piece) -> int:
 def _convert_pieces(
     staging: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Convert the pieces of a source and return its receipts by shard, in order."""
+    """Convert the pieces of a source; return receipts by shard name, in order."""
     shards = piece_shards(pieces, shard_bytes)
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // COMPRESSION_RATIO for shard in shards]
     return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
@@ -130,11 +117,7 @@ _MAX_SHOWN = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, Licensed]:
-    """Return the licence of each folder, from its licence files.
-
-    Raises:
-        InputError: A licence file cannot be read or differs from its listing.
-    """
+    """Return the licence of each folder that has licence files."""
     licences: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_document_licence(file))
@@ -142,9 +125,9 @@ def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePo
 
 
 def _common_licence(licences: Sequence[Licensed]) -> Licensed:
-    """Return the licence of all files of a folder; `unknown` if they differ.
+    """Return the licence that a folder's licence files agree on, or else `unknown`.
 
-    Different licences may all apply, or be a choice.
+    Different licences may all apply, or be alternatives.
     """
     if len({licence.tag for licence in licences}) == 1:
         return licences[0]
@@ -170,8 +153,8 @@ def convert_local(
     recipe: LocalRecipe,
     shard_bytes: int,
     settings: RunSettings,
-) -> Converted:
-    """Convert files of JSON lines, Parquet or text, with their licence files."""
+) -> ConvertedSource:
+    """Convert files of JSON lines, Parquet or text; licence files set their licences."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
@@ -186,7 +169,7 @@ def convert_local(
     def is_of_an_empty_file(reject: Reject) -> bool:
         return recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-    return Converted(named, derive_id, decisions, is_of_an_empty_file, reject_formatter=reject_formatter(files))
+    return ConvertedSource(named, derive_id, decisions, is_of_an_empty_file, reject_formatter=reject_formatter(files))
 
 
 def normalize_local(
@@ -197,10 +180,7 @@ def normalize_local(
     licences: Mapping[PurePosixPath, Licensed],
     zstd_level: int,
 ) -> Receipt:
-    """Normalise one shard of local files.
-
-    Counts, in addition to those of `ShardWriter`: `rows` read.
-    """
+    """Normalise one shard of local files; `rows` in the counts are the rows read."""
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -215,17 +195,11 @@ def read_piece(
     recipe: LocalRecipe,
     licences: Mapping[PurePosixPath, Licensed] | None = None,
     fields_with_values: set[str] | None = None,
-) -> Iterator[Row]:
+) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    Args:
-        piece: Piece of a local file.
-        recipe: Format, columns and labels of the source.
-        licences: Licences by folder; the file's own folder or the nearest parent with a licence counts.
-        fields_with_values: Set that receives the fields for which a row has a value.
-
-    Raises:
-        InputError: The file is truncated, damaged, or changed since it was planned.
+    Of `licences` by folder, the nearest folder above the file applies. Fields for which a row has a value are added to
+    `fields_with_values`.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
@@ -233,7 +207,7 @@ def read_piece(
     parents = PurePosixPath(name).parents
     licensed = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
-    document = RowMap(columns, recipe, name, derive_id, licensed, fields_with_values).document
+    document = RowMap(columns, recipe, name, derive_id, licensed, fields_with_values).to_document
     for place, row in piece_rows(piece, recipe):
         yield row.to_reject(name, place) if isinstance(row, Fault) else document(row, place)
 
@@ -244,15 +218,15 @@ def convert_wikipedia(
     recipe: WikipediaRecipe,
     shard_bytes: int,
     settings: RunSettings,
-) -> Converted:
-    """Convert wikiextractor's files and count their pages separately from the rows."""
+) -> ConvertedSource:
+    """Convert wikiextractor's files; raise InputError if they have no page."""
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
     named = _convert_pieces(staging, pieces, work, shard_bytes, settings)
     if not total_counts(named.values()).get("pages"):
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
         raise InputError("the extraction contains no page", staging.target, fix)
-    return Converted(
+    return ConvertedSource(
         named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, reject_formatter=reject_formatter(files)
     )
 
@@ -262,7 +236,7 @@ def normalize_pages(
 ) -> Receipt:
     """Normalise one shard of an extraction.
 
-    Counts, in addition to those of `ShardWriter`: `rows` read, and `pages`, counted by their first lines alone.
+    Counts, in addition to those of `ShardWriter`: `rows` read, and `pages`, counted independently by their first lines.
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -292,11 +266,8 @@ def convert_site(
     recipe: threads.SiteRecipe,
     bucket_bytes: int,
     settings: RunSettings,
-) -> Converted:
-    """Convert a site's dump in two passes.
-
-    The first sorts its rows by question into runs, the second reads one bucket of questions at a time.
-    """
+) -> ConvertedSource:
+    """Convert a site's dump: spill its rows sorted by question, then read buckets."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def file_settings(shards: Sequence[object]) -> RunSettings:
@@ -313,7 +284,7 @@ def convert_site(
         raise InputError(what, file.path, "report this file: the reader has a bug")
     dropped = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
     uncounted = dropped | {"rows": before["rows"] - before["spilled"]}
-    return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
+    return ConvertedSource(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
 
 
 def normalize_bucket(
@@ -321,16 +292,16 @@ def normalize_bucket(
 ) -> Receipt:
     """Normalise one bucket of threads.
 
-    Counts, in addition to those of `ShardWriter`: `rows` (posts) and `merged` (answers in the text of their question).
+    Counts, in addition to those of `ShardWriter`: `rows` (posts) and `merged` (answers that became part of a Document).
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
-        outcomes = _counting_answers(threads.read_threads(bucket, file, recipe, window), writer)
+        outcomes = _count_merged_answers(threads.read_threads(bucket, file, recipe, window), writer)
         writer.count("rows", write_outcomes(outcomes, writer, no_derived_id, licence_table()))
         writer.count("rows", writer.counts.get("merged", 0))
     return writer.receipt()
 
 
-def _counting_answers(outcomes: Iterator[threads.Outcome], writer: ShardWriter) -> Iterator[threads.Outcome]:
+def _count_merged_answers(outcomes: Iterator[threads.Outcome], writer: ShardWriter) -> Iterator[threads.Outcome]:
     for outcome in outcomes:
         if isinstance(outcome, Document):
             writer.count("merged", len(outcome.meta.columns()["answers"]))

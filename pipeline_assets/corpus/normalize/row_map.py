@@ -13,7 +13,7 @@ from pipeline_assets.spine.ledger import Reject
 NO_SUCH_COLUMN = "no such column; there are "  # detail of a row without text, before the names of its columns
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
 _VALUE_TYPES: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATES[:-1], "license": (str,)}
-Row = Document | Reject
+DocumentOrReject = Document | Reject
 
 
 class RowMap:
@@ -28,15 +28,15 @@ class RowMap:
         licensed: Licensed | None = None,
         fields_with_values: set[str] | None = None,
     ) -> None:
-        """Prepare the map.
+        """Prepare the conversion of a file's rows.
 
         Args:
             columns: Column name or names of each field.
             labels: Source, domain and default licence.
             file_name: Name of the file in rejects and in the meta of its Documents.
-            derive_id: Rule for the ids of rows without one.
-            licensed: Licence of rows without a licence of their own; None is the licence of the labels.
-            fields_with_values: Set that receives the fields for which a row has a value.
+            derive_id: Derives the id of a row without an id from its text.
+            licensed: Licence of rows that do not state their own; None uses the licence of `labels`.
+            fields_with_values: Set to which fields are added for which a row has a value.
         """
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
@@ -45,8 +45,8 @@ class RowMap:
         self._file_name, self._derive_id = file_name, derive_id
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
-    def document(self, row: dict[str, Any], place: int) -> Document | Reject:
-        """Convert a row of the file; its other columns become the Document's meta."""
+    def to_document(self, row: dict[str, Any], place: int) -> Document | Reject:
+        """Convert the row at a position; columns other than text and id become its meta."""
         columns = {field: self._column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
@@ -74,7 +74,7 @@ class RowMap:
         )
 
     def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
-        """Return the reason why these values make no Document; None if they do."""
+        """Return the reason why a row is unusable; None if it is usable."""
         if text is None:
             return Fault("no_text", "null")
         if not isinstance(text, str):
@@ -88,7 +88,7 @@ class RowMap:
         return None
 
     def _column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
-        """Return a field's column in a row, the first of several with a valid type."""
+        """Find a field's column in a row; of several names, the first with a valid value."""
         if isinstance(name, str):
             return find_column(row, name)
         types = _VALUE_TYPES[field]
@@ -104,9 +104,8 @@ class RowMap:
 
 
 def local_doc_id(source: str, text: str) -> str:
-    """Derive the id of a local text from its source and text.
+    """Derive the id of a local text from source and text.
 
-    `derived_doc_id` with `local` as dataset, the source's name as config and no split. The file name is not used: a
-    file that is renamed, split or compressed keeps its ids.
+    The file name is not used, so that a file that is renamed, split or compressed keeps its ids.
     """
     return derived_doc_id("local", source, "", text)

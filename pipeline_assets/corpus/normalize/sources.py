@@ -22,7 +22,7 @@ from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import MaxRejectShare, Name, Option, RecipeError, RecipeSection
 
 _LICENCE_TEXTS = "licence_texts"
-_NOT_OF_THE_ROWS = frozenset({"path", "filters"})  # keys that do not change the rows
+_KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the normalised source
 Step = Literal["normalized", "filtered"]
 
 
@@ -30,10 +30,10 @@ class Outputs(RecipeSection):
     """Artifacts to build and their folders below the data root; changes no byte.
 
     Attributes:
-        normalized_dir: Folder of the normalised sources, one subfolder per source; sources of kind `normalized` are
-            read from it. Its parent has the other artifacts: raw, filtered, deduplicated, signatures, evaluation,
-            decontaminated, packed, report. None is `normalized` in the recipe's own folder.
-        up_to: Last step to build; None builds all, up to the report.
+        normalized_dir: Folder with one subfolder per normalised source; sources of kind `normalized` are read from it.
+            Its parent has the other artifacts: raw, filtered, deduplicated, signatures, evaluation, decontaminated,
+            packed, report. None is `normalized` in the recipe's own folder.
+        up_to: Last step to build; None builds all steps.
         signatures: Build a signature store of the kept documents, with which later corpora are deduplicated.
     """
 
@@ -51,10 +51,10 @@ class Outputs(RecipeSection):
 
 
 class SourceSection(RecipeSection):
-    """Section with the keys that all sources have.
+    """Section of a source, with the keys of all kinds.
 
     Attributes:
-        source: Name of the source, its partition and its folders; each of its Documents has it.
+        source: Name of the source, of its partition and folders, and in each of its Documents.
         filters: Filters that decide which documents are kept and how their texts change.
     """
 
@@ -69,15 +69,15 @@ class SourceSection(RecipeSection):
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the source's Documents."""
-        content = {key: value for key, value in self.content().items() if key not in _NOT_OF_THE_ROWS}
+        """Return the settings that change the bytes of the source's Documents."""
+        content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
         return content | {"shard_text_bytes": shard_text_bytes}
 
 
 class HubSource(SourceSection, HubRows):
-    """Source of a hub dataset at a commit: all rows, or a sample of row groups."""
+    """Hub dataset at a commit, read completely or as a sample of row groups."""
 
     kind: Literal["hub"]
     columns: LicensedColumns = LicensedColumns()
@@ -86,7 +86,7 @@ class HubSource(SourceSection, HubRows):
         """Return the recipe of the snapshot that reads the source's rows."""
         columns = self.columns.content()
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
-        excluded = {*_NOT_OF_THE_ROWS, "kind", "columns"}
+        excluded = {*_KEYS_WITHOUT_EFFECT, "kind", "columns"}
         section = {key: value for key, value in self.content().items() if key not in excluded}
         return SnapshotRecipe.from_content(
             section | {"name": self.source, "columns": plain, "shard_text_bytes": shard_text_bytes}
@@ -94,7 +94,7 @@ class HubSource(SourceSection, HubRows):
 
 
 class FilesSection(SourceSection):
-    """Source of local files.
+    """Source that consists of local files.
 
     Attributes:
         path: Folder of the files, absolute or below the data root; changes no byte.
@@ -106,7 +106,7 @@ class FilesSection(SourceSection):
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):
-    """Source of wikiextractor's files.
+    """Output files of wikiextractor.
 
     Pages with only a title do not count against the limit on rejects.
     """
@@ -116,11 +116,7 @@ class WikipediaSource(FilesSection, WikipediaRecipe):
 
 
 class StackExchangeSource(FilesSection, SiteRecipe):
-    """Source of one StackExchange site: its Posts.xml or its .7z archive.
-
-    Attributes:
-        files: Pattern that matches this file alone.
-    """
+    """A StackExchange site; `files` must match only its Posts.xml or its .7z archive."""
 
     kind: Literal["stackexchange"]
     files: Patterns
@@ -128,14 +124,14 @@ class StackExchangeSource(FilesSection, SiteRecipe):
 
 
 class LocalSource(FilesSection, LocalRecipe):
-    """Source of files of JSON lines, Parquet or text, and of their licence files."""
+    """Files of JSON lines, Parquet or text, and their licence files."""
 
     kind: Literal["local"]
     source: Annotated[Name, Option("Name of the source.")]
 
 
 class NormalizedSource(SourceSection):
-    """Source that is already normalised, in its folder of `outputs.normalized_dir`."""
+    """Source that is already normalised, in a subfolder of `outputs.normalized_dir`."""
 
     kind: Literal["normalized"]
 
@@ -151,19 +147,13 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 
 
 def input_patterns(source: FileSource) -> SourceFolder:
-    """Return the folder and patterns of a source's inputs, licence files included."""
+    """Return the folder of a source with the patterns of its inputs and licence files."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
     return SourceFolder(Path(source.path), (*source.files, *licences))
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Parse the output of `rows_content` into a section and its shard size.
-
-    The section's `path`, which `rows_content` omits, is ".".
-
-    Raises:
-        UsageError: The section is not valid for this version.
-    """
+    """Parse the output of `rows_content`: the section, with path ".", and shard size."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in rows_content.items() if key not in added}
     section = _KINDS[content["kind"]]
@@ -174,13 +164,11 @@ def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
 def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield an error for each source with an ambiguous name or a refused licence.
 
-    Names must differ from each other, and from the manifest copies that are stored next to sources' folders.
-
-    Args:
-        recipe: Content of the recipe file, not validated.
+    Names must differ from each other, and from the manifest copies next to the folders of sources. The content of the
+    recipe file need not be valid.
     """
     earlier = set[str]()
-    refused = set(map(licence_table().match_tag, _texts(recipe.get("refuse_licences"))))
+    refused = set(map(licence_table().match_tag, _strings(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, place = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
@@ -196,10 +184,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """Return the licence tag of all documents of a source.
-
-    None if documents have their own licences, or if the section is invalid.
-    """
+    """Return a source's licence tag; None without a tag or if the section is invalid."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python(section)
         if isinstance(source, WikipediaSource):
@@ -209,18 +194,15 @@ def _source_licence(section: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _texts(values: object) -> list[str]:
+def _strings(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield an error for each missing folder, file or text column of a recipe.
 
-    Sources and evaluation sets that are already listed in the data root are not checked.
-
-    Args:
-        recipe: Content of the recipe file, not validated.
-        root: Data root, which relative paths begin at.
+    Sources and evaluation sets that are already listed in the data root are not checked. The content of the recipe file
+    need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
@@ -244,12 +226,12 @@ def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folde
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
-        for position, pattern in enumerate(_texts(patterns)):
+        for position, pattern in enumerate(_strings(patterns)):
             try:
                 files += list_files(folder, [pattern])
             except UsageError as error:
                 yield _to_recipe_error((*place, "files", position), error)
-        if licences := "".join(_texts([section.get("license_files")])):
+        if licences := "".join(_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])

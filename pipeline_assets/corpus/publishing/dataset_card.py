@@ -1,7 +1,7 @@
-"""The dataset card: README.md of rows in a hub's layout.
+"""Dataset cards: the README.md of a dataset repo.
 
-A hub and `datasets` read configs, splits, columns, licences and sizes from the YAML at its head. The card has no date
-or host, so equal content gives equal bytes. Titles, licences and other text of a dataset are escaped.
+A hub and `datasets` read configs, splits, columns, licences and sizes from the YAML at the top. A card has no date or
+host, so that equal content gives equal bytes. Titles, licences and other text from datasets are escaped.
 """
 
 import json
@@ -31,103 +31,73 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
-_ROWS = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+_ROW_FILE = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5
-_READ = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
-_MOST_LICENCES, _LICENCE_CHARACTERS = 50, 80
+_CARD_COLUMNS = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
+_MAX_LICENCES, _LICENCE_CHARACTERS = 50, 80
 
 
 @dataclass
 class CardSplit:
-    """A split of a config.
-
-    Attributes:
-        split: Name in the file names; `dataset/split` in a subset.
-        files: Pattern of its files, or their paths.
-        uncompressed_bytes: Estimate of the memory that loading needs.
-        licences: Rows by source and stated licence; None for rows without one.
-    """
+    """A split of a config, with its sizes."""
 
     config: str
-    split: str
-    files: str | Sequence[str]
+    split: str  # name in the file names; `dataset/split` in a subset
+    files: str | Sequence[str]  # pattern or paths
     schema: pa.Schema
     rows: int = 0
     tokens: int = 0
     completion_tokens: int = 0
     bytes: int = 0
-    uncompressed_bytes: int = 0
+    uncompressed_bytes: int = 0  # estimate of the memory that loading needs
+    # Rows by source and stated licence; None for rows that state none.
     licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that rows come from.
-
-    Attributes:
-        revision: Commit; None for a folder.
-        metadata: YAML of its card at the commit; None if not fetched.
-        gate: `auto` or `manual` if readers must request access, else None.
-    """
+    """A dataset that rows come from."""
 
     dataset: str
-    revision: str | None
-    metadata: Mapping[str, Any] | None = None
-    gate: str | None = None
+    revision: str | None  # commit; None for a folder
+    metadata: Mapping[str, Any] | None = None  # YAML of its card at the commit; None if not fetched
+    gate: str | None = None  # `auto` or `manual` if readers must request access
 
 
 @dataclass(frozen=True)
 class CardContent:
-    """Content of a card.
-
-    Attributes:
-        repository: Argument of `load_dataset`: owner/name, or a folder.
-        splits: Splits with rows; may be empty.
-        sources: Datasets that rows name; may be empty.
-        manifests: Manifests of the artifacts that contain the rows; their recipes are alike.
-        agreement: YAML keys with the terms that readers agree to.
-        columns: Descriptions of columns by name.
-        notes: Lines about configs.
-        script: Python script that checks a downloaded copy; None omits the section.
-    """
+    """Content of a card."""
 
     title: str
-    repository: str
-    splits: Sequence[CardSplit]
-    sources: Sequence[Source]
-    manifests: Sequence[Manifest]
-    agreement: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)
-    notes: Sequence[str] = ()
-    script: str | None = None
+    repository: str  # argument of `load_dataset`: owner/name, or a folder
+    splits: Sequence[CardSplit]  # with rows; may be empty
+    sources: Sequence[Source]  # datasets that rows name; may be empty
+    manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
+    agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
+    columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)  # descriptions by name
+    notes: Sequence[str] = ()  # lines about configs
+    script: str | None = None  # Python script that checks a downloaded copy; None omits the section
 
 
 def split_pattern(path: str) -> str:
-    """Return the pattern that matches all files of a file's split in its config.
-
-    `<split>-*` would also match `<split>-more-00000-of-00001`.
-    """
+    """Return the pattern of the files of a split, but not of longer split names."""
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
 
 
-def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
-    """Collect the splits that have rows, with the sources of all rows.
+def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
+    """Collect the splits that have rows, and the source datasets that all rows name.
 
-    A few columns of one file are in memory at a time.
-
-    Raises:
-        InputError: A file is damaged.
-        UsageError: Rows do not name their dataset.
+    A few columns of one file are in memory at a time. Rows that do not name their dataset raise UsageError.
     """
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()
     for artifact, stored in ((source, file) for source in artifacts for file in source.manifest.storage):
-        if (match := _ROWS.fullmatch(stored.path)) is None:
+        if (match := _ROW_FILE.fullmatch(stored.path)) is None:
             continue
         where = artifact.folder / stored.path
         try:
             with open_parquet(artifact.path(stored.path)) as file:
-                footer, schema, rows = file.metadata, file.schema_arrow.remove_metadata(), file.read(_READ)
+                footer, schema, rows = file.metadata, file.schema_arrow.remove_metadata(), file.read(_CARD_COLUMNS)
         except (pa.ArrowException, OSError) as error:
             what = f"the file differs from its manifest ({one_line(error, 200)})"
             raise InputError(what, where, "run `corpusmill verify`") from None
@@ -136,7 +106,7 @@ def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[So
             raise UsageError(what, where, "publish an artifact of normalised rows")
         pattern = split_pattern(stored.path)
         split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
-        datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _READ)
+        datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
         split.rows += rows.num_rows
         split.bytes += stored.bytes
         split.uncompressed_bytes += sum(
@@ -154,7 +124,7 @@ def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
     return hub_split_names(sorted({split.split for split in splits}))
 
 
-def by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
+def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
     """Group splits by config."""
     configs: dict[str, list[CardSplit]] = {}
     for split in splits:
@@ -163,7 +133,7 @@ def by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 
 
 def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
-    """Count rows by licence."""
+    """Count the rows of all splits by stated licence."""
     rows: Counter[str | None] = Counter()
     for split in splits:
         for (_, licence), count in split.licences.items():
@@ -172,26 +142,23 @@ def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
 
 
 def dataset_card(card: CardContent) -> str:
-    """Return the text of README.md.
-
-    Splits whose names the hub does not allow have another name in it.
-    """
+    """Return the text of a card; split names that the hub forbids are replaced in it."""
     names = split_names(card.splits)
     sections = [
-        [f"# {plain(card.title)}", "", *_opening(card)],
-        *([["## Configs", "", *_configs(card, names)]] if card.splits else []),
-        ["## Sources and licences", "", *_terms(card)],
-        ["## How it was made", "", *_making(card.manifests)],
-        *([["## Columns", "", *_columns(card)]] if card.splits and card.columns else []),
-        *([["## Verification", "", *_verifying(card.script)]] if card.script else []),
+        [f"# {plain(card.title)}", "", *_opening_lines(card)],
+        *([["## Configs", "", *_config_lines(card, names)]] if card.splits else []),
+        ["## Sources and licences", "", *_licence_lines(card)],
+        ["## How it was made", "", *_recipe_lines(card.manifests)],
+        *([["## Columns", "", *_column_lines(card)]] if card.splits and card.columns else []),
+        *([["## Verification", "", *_verification_lines(card.script)]] if card.script else []),
     ]
     return _metadata(card, names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
-    configs = by_config(card.splits)
+    configs = group_by_config(card.splits)
     infos = [
-        {**({} if name == DEFAULT else {"config_name": name}), **_info(splits, names)}
+        {**({} if name == DEFAULT else {"config_name": name}), **_dataset_info(splits, names)}
         for name, splits in configs.items()
     ]
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
@@ -216,8 +183,8 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 
-def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the `dataset_info` of a config, whose row counts `datasets` checks."""
+def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a config's `dataset_info`; `datasets` checks its row counts on loading."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [
@@ -229,7 +196,7 @@ def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _opening(card: CardContent) -> list[str]:
+def _opening_lines(card: CardContent) -> list[str]:
     lines = [
         *(f"{code(manifest.kind)} {code(manifest.name)}, {code(manifest.digest)}." for manifest in card.manifests),
         f"{code(FILE_NAME)} lists its inputs, its stage version and the fate of every row.",
@@ -237,7 +204,7 @@ def _opening(card: CardContent) -> list[str]:
     return lines + (["Every row names its source row."] if card.splits else [])
 
 
-def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
+def _config_lines(card: CardContent, names: Mapping[str, str]) -> list[str]:
     counts = ("rows", "tokens", "completion_tokens", "bytes")
     columns = [name for name in counts if any(getattr(split, name) for split in card.splits)]
     rows: list[list[str | int]] = [
@@ -261,32 +228,32 @@ def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _terms(card: CardContent) -> list[str]:
+def _licence_lines(card: CardContent) -> list[str]:
     lines: list[str] = []
     if card.sources:
-        cells = [[code(source.dataset), *_source(source)] for source in card.sources]
+        cells = [[code(source.dataset), *_source_cells(source)] for source in card.sources]
         lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], cells), ""]
     counts = sum((split.licences for split in card.splits), Counter[tuple[str, str | None]]())
     if not counts:
         return lines[:-1]
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))
     rows: list[list[str | int]] = [
         [
             code(source),
             "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS]),
             count,
             code(hub_licence(licence)),
-            _address(licence),
+            _licence_url(licence),
         ]
-        for (source, licence), count in most[:_MOST_LICENCES]
+        for (source, licence), count in ranked[:_MAX_LICENCES]
     ]
-    if more := most[_MOST_LICENCES:]:
+    if more := ranked[_MAX_LICENCES:]:
         rows.append(["", f"{len(more):,} more", sum(count for _, count in more), "", ""])
     lines += ["Each row has its own licence, as stated by the source; rows of all configs:", ""]
     return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
 
 
-def _source(source: Source) -> list[str]:
+def _source_cells(source: Source) -> list[str]:
     if source.revision is None:
         return ["a folder", "not stated", "not stated"]
     if source.metadata is None:
@@ -296,12 +263,12 @@ def _source(source: Source) -> list[str]:
     return [code(source.revision), code(str(licence)), readers]
 
 
-def _address(licence: str | None) -> str:
+def _licence_url(licence: str | None) -> str:
     tag = stated_tag(licence)
     return plain(licence_table()[tag].url or "") if tag != UNKNOWN else ""
 
 
-def _making(manifests: Sequence[Manifest]) -> list[str]:
+def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
     first = manifests[0].identity
     how = {"recipe": first.recipe, "decisions": first.decisions, "tokenizer": first.tokenizer}
     recipe = json.dumps(how, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # A backtick could end the fence.
@@ -325,18 +292,19 @@ def _making(manifests: Sequence[Manifest]) -> list[str]:
     return lines
 
 
-def _columns(card: CardContent) -> list[str]:
+def _column_lines(card: CardContent) -> list[str]:
     rows = [
-        [code(column.name), _type(column.type), card.columns.get(column.name, "")] for column in card.splits[0].schema
+        [code(column.name), _type_label(column.type), card.columns.get(column.name, "")]
+        for column in card.splits[0].schema
     ]
     head = ["All configs have all columns; missing values are null.", ""]
     return head + markdown_table(["column", "type", "content"], rows)
 
 
-def _type(kind: pa.DataType) -> str:
+def _type_label(kind: pa.DataType) -> str:
     return f"list of {type_name(kind)}" if pa.types.is_list(kind) else type_name(kind)
 
 
-def _verifying(script: str) -> list[str]:
+def _verification_lines(script: str) -> list[str]:
     summary = "This script exits with 0 if every file matches its manifest, byte for byte:"
     return [summary, "", "```python", *script.splitlines(), "```"]

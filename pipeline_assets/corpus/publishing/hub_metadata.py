@@ -1,8 +1,4 @@
-"""Names that a hub and `datasets` use for splits, licences, columns and sizes.
-
-The hub has its own identifiers of licences (hub documentation, "Licenses"). Most equal our tags; a licence without one
-is `other`, with a `license_name`.
-"""
+"""Names that a hub and `datasets` use for splits, licences, columns and sizes."""
 
 import re
 from collections import Counter
@@ -23,8 +19,8 @@ _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     r"""Return the hub's name of each split, with `_` for forbidden characters.
 
-    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all`, which becomes `all_`. Allowed names are kept; if
-    two names collide, later ones get `_2`, `_3`, ….
+    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all`, which becomes `all_`. Allowed names are kept. Of
+    equal names, later ones get `_2`, `_3`, ….
     """
     names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
     for split in splits:
@@ -39,6 +35,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
 
 
 OTHER = "other"
+# Identifiers of licences in the hub documentation, "Licenses"; most equal our tags.
 _IDENTIFIERS = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
     afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
@@ -54,10 +51,7 @@ _NAME_CHARACTERS = 60
 
 
 def hub_licence(licence: str | None) -> str:
-    """Return the hub's identifier of a stated licence.
-
-    `unknown` for None, `other` for a licence without an identifier.
-    """
+    """Return the hub's identifier of a stated licence; `unknown` for None."""
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
@@ -66,13 +60,10 @@ def hub_licence(licence: str | None) -> str:
 
 
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """Return the licence keys of a card's YAML.
+    """Return the licence keys of a card's YAML from the row counts of stated licences.
 
     `license` is one identifier or a list, the one with most rows first. A licence without an identifier also gets
-    `license_name`, with `license_link` if our table has a URL.
-
-    Args:
-        licences: Rows by stated licence; None for rows without one.
+    `license_name`, with `license_link` if our table has a URL. Rows that state no licence have the key None.
     """
     rows: Counter[str] = Counter()
     for licence, count in licences.items():
@@ -91,19 +82,19 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
 
 
 def size_category(rows: int) -> str:
-    """Return the hub's category of a number of rows."""
+    """Return the hub's size category of a number of rows."""
     return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type in `datasets`; for a list, of its value type."""
+    """Return the name of a type in `datasets`; for a list, the name of its value type."""
     if pa.types.is_list(kind):
         return type_name(kind.value_type)
     return "float64" if pa.types.is_float64(kind) else str(kind)
 
 
 def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Return the features of columns for the YAML of a card."""
+    """Return the `features` of columns in a card's YAML."""
     return [{"name": field.name, **_feature(field.type)} for field in fields]
 
 

@@ -1,7 +1,7 @@
-"""A dataset repo on a hub, to which files are committed.
+"""A dataset repo on a hub, to which `huggingface_hub` sends files and commits.
 
-`huggingface_hub` sends files and commits. Temporary failures are retried. A commit is made only on its parent, so a
-retry after a lost response does not repeat it.
+Temporary failures are retried. A commit is made only on its parent, so that a retry after a lost response does not
+repeat it.
 """
 
 import functools
@@ -29,11 +29,7 @@ _NAME_CHARACTERS = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """Return the publisher's token from the environment, never from a saved login.
-
-    Raises:
-        UsageError: HF_TOKEN is not set.
-    """
+    """Return the publisher's token, HF_TOKEN in `variables`, never a saved login."""
     token = variables.get(TOKEN, "").strip()
     if not token:
         raise UsageError("no token is set", TOKEN, "set it to a token with write access; a saved login is not used")
@@ -41,8 +37,8 @@ def hf_token(variables: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Item:
-    """A file to publish, with its content or path."""
+class UploadFile:
+    """A file to publish: its path in the repo, and its content or local path."""
 
     path: str
     source: Path | bytes
@@ -50,11 +46,11 @@ class Item:
     sha256: str
 
     @classmethod
-    def from_bytes(cls, path: str, content: bytes) -> "Item":
+    def from_bytes(cls, path: str, content: bytes) -> "UploadFile":
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
     def is_stored(self, file: HubFile | None) -> bool:
-        """Check whether a repo's file has this content; small files have a git blob sha1."""
+        """Compare with a repo's file by size and hash; a small file has a git blob's sha1."""
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")
@@ -67,22 +63,14 @@ class Item:
 
 @dataclass(frozen=True)
 class HubRepo:
-    """Access to one repo, which may not exist yet.
-
-    Attributes:
-        hub: Client with the publisher's token.
-    """
+    """Access to one repo, which may not exist yet."""
 
     name: str
-    hub: HubFiles
+    hub: HubFiles  # with the publisher's token
 
     @classmethod
     def open(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
-        """Return access to a repo under a valid name.
-
-        Raises:
-            UsageError: `name` is not owner/name, or hubs do not allow it.
-        """
+        """Return access to a repo; raise UsageError if hubs do not allow its name."""
         check_name(name)
         if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
             fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
@@ -90,7 +78,7 @@ class HubRepo:
         return cls(name, replace(hub, token=token))
 
     def limits(self) -> AbstractContextManager[None]:
-        """Limit time, size and recipients of all requests by `huggingface_hub`."""
+        """Limit the time, size and recipients of requests inside the context."""
         from pipeline_assets.corpus.readers.hub_library import limited_session
 
         return limited_session(self.hub.client().address, self.hub.progress_s)
@@ -101,17 +89,13 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the token's user and their organisations.
-
-        Raises:
-            RetryableError: The hub does not know the token, or it is read-only.
-        """
+        """Return the token's user and organisations; raise if invalid or read-only."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def send() -> list[str]:
             client = self.hub.client()
             try:
-                identity, _ = client.page(f"{client.address}/api/whoami-v2")
+                identity, _ = client.fetch_page(f"{client.address}/api/whoami-v2")
             except HfHubHTTPError as error:
                 if error.response.status_code in (401, 403):
                     what = f"{client.address} rejects the token"
@@ -122,25 +106,25 @@ class HubRepo:
                     raise RetryableError("the token is read-only", TOKEN, "set it to a token with write access")
                 return [str(owner["name"]) for owner in (identity, *(identity.get("orgs") or []))]
 
-        return self.hub.call(self.name, "main", send)
+        return self.hub.call_with_retries(self.name, "main", send)
 
     def settings(self) -> dict[str, Any] | None:
-        """Return whether the repo is private and gated; None if it is not visible."""
+        """Return the repo's keys `private` and `gated`; None if the token cannot see it."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         def send() -> dict[str, Any] | None:
             client = self.hub.client()
             try:
-                answer, _ = client.page(f"{client.address}/api/datasets/{self.name}")
+                answer, _ = client.fetch_page(f"{client.address}/api/datasets/{self.name}")
             except RepositoryNotFoundError:
                 return None
             with parsing_response():
                 return {"private": bool(answer["private"]), "gated": answer["gated"]}
 
-        return self.hub.call(self.name, "main", send)
+        return self.hub.call_with_retries(self.name, "main", send)
 
     def create(self, *, private: bool) -> None:
-        """Create the empty repo."""
+        """Create the repo, empty, unless it exists."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def create() -> None:
@@ -153,23 +137,17 @@ class HubRepo:
         self._write(create)
 
     def gate(self, mode: str) -> None:
-        """Require an agreement of readers.
-
-        `auto` admits everyone who agrees, `manual` those whom the owner approves.
-        """
+        """Require readers to agree to terms; with `manual`, the owner approves each one."""
         self._write(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def files(self, commit: str) -> dict[str, HubFile]:
         """Return the files at a commit, by path."""
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
-    def commit(self, parent: str, title: str, items: Sequence[Item], deletions: Sequence[str] = ()) -> None:
-        """Make a commit on a parent, unless the parent is no longer the head.
+    def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
+        """Make a commit on a parent, unless the head has moved from it.
 
-        Large files are sent before the commit.
-
-        Raises:
-            InputError: A file differs from its sealed hash.
+        Large files are sent before the commit. A file that differs from its hash raises InputError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
@@ -192,12 +170,13 @@ class HubRepo:
                     self.name, operations, commit_message=title, repo_type="dataset", parent_commit=parent
                 )
             except HfHubHTTPError as error:
-                if error.response.status_code != 412:  # The parent is no longer the head.
+                if error.response.status_code != 412:  # Another commit moved the head.
                     raise
 
         self._write(create)
 
     def _write(self, call: Callable[[], object]) -> None:
+        """Make a writing call of `huggingface_hub` with limits, retries and our errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> None:
@@ -214,19 +193,18 @@ class HubRepo:
                 raise
             except MalformedResponse as error:
                 if "Invalid metadata in README.md" in str(error):
-                    raise InputError(
-                        f"the hub refuses the card: {error}", self.name, "correct the card's YAML"
-                    ) from None
+                    what, fix = f"the hub refuses the card: {error}", "correct the card's YAML"
+                    raise InputError(what, self.name, fix) from None
                 raise
 
         with self.limits():
-            self.hub.call(self.name, "main", unwrap, writes=True)
+            self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:
-        """Raise RetryableError if the storage refused content permanently."""
+        """Raise RetryableError if storage other than the hub's API refused permanently."""
         status, url = refusal.status_code, refusal.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
-        if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_own(str(url))):
+        if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_on_hub(str(url))):
             fix = "run the same command again; if the error persists, contact the operator of the hub"
             where = f"{url.scheme}://{url.netloc.decode()}"
             raise RetryableError(f"the storage of the hub refused an upload (HTTP {status})", where, fix)

@@ -1,7 +1,7 @@
 """Loading of a published dataset with `datasets`, each config by name at a commit.
 
-This runs in a subprocess, because `datasets` reads the hub's address on import. The token is not in its environment:
-`datasets` would send it to every address that starts like the hub's. The session sends it only to the hub.
+A subprocess loads it, because `datasets` reads the hub's address on import. The token is not in its environment:
+`datasets` would send it to every address that starts like the hub's. `LibraryClient` sends it only to the hub.
 """
 
 import json
@@ -17,13 +17,9 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
-    """Check that `datasets` loads each config with the expected splits.
+    """Check that `datasets` loads a first row and the expected splits of each config.
 
-    `configs` has the hub's names of splits by config.
-
-    Raises:
-        InputError: A config cannot be loaded, has other splits, or has no row.
-        RetryableError: Loading takes longer than 30 minutes.
+    `configs` has the hub's names of splits by config. RetryableError: loading takes longer than 30 minutes.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKENS},
@@ -48,7 +44,8 @@ def load_back(repo: str, commit: str, address: str, token: str | None, configs: 
         raise InputError(f"`datasets` cannot load the publication ({reason[:300]})", where, fix)
 
 
-def _splits_with_rows(repo: str, commit: str, config: str) -> list[str]:
+def _load_splits(repo: str, commit: str, config: str) -> list[str]:
+    """Return the names of a config's splits, after loading a row of the first one."""
     import datasets
 
     loaded = datasets.load_dataset(repo, config, revision=commit, streaming=True)
@@ -57,7 +54,7 @@ def _splits_with_rows(repo: str, commit: str, config: str) -> list[str]:
 
 
 def _restrict(address: str, token: str) -> None:
-    """Limit the requests of `datasets` and the file systems that a card can name."""
+    """Limit the requests of `datasets`; refuse addresses in a card outside the hub."""
     import datasets
     import fsspec
     from huggingface_hub import set_client_factory
@@ -65,7 +62,7 @@ def _restrict(address: str, token: str) -> None:
     from pipeline_assets.corpus.readers.hub_library import LibraryClient
 
     set_client_factory(lambda: LibraryClient(address, token=token or None, retries=True))
-    datasets.config.STREAMING_READ_MAX_RETRIES = 1  # The client below it retries five times.
+    datasets.config.STREAMING_READ_MAX_RETRIES = 1  # `huggingface_hub` retries each read five times.
     for protocol in {*fsspec.available_protocols()} - {"hf", "file", "local"}:
         message = f"the card names an address of {protocol}"
         fsspec.register_implementation(protocol, "load_back.refused:", clobber=True, errtxt=message)
@@ -74,5 +71,5 @@ def _restrict(address: str, token: str) -> None:
 if __name__ == "__main__":
     _, repository, revision, *names = sys.argv
     _restrict(os.environ["HF_ENDPOINT"], sys.stdin.read())
-    print(json.dumps({name: _splits_with_rows(repository, revision, name) for name in names}), flush=True)
-    os._exit(0)  # Reads ahead in Arrow's threads can abort a normal exit.
+    print(json.dumps({name: _load_splits(repository, revision, name) for name in names}), flush=True)
+    os._exit(0)  # Arrow's threads may still read ahead, which can abort a normal exit.

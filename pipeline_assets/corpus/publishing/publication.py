@@ -1,8 +1,8 @@
 """A sealed Nemotron artifact as a dataset repo.
 
-The repo has the layout of the artifact, its manifest without provenance (which names machines and folders), and a new
-card. Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the
-terms that readers of the source agree to.
+The repo has the artifact's files, its manifest without provenance (which names machines and folders), and a new card.
+Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the terms
+that readers of the source datasets must agree to.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
     CardSplit,
     Source,
-    by_config,
-    card_splits,
+    collect_splits,
     dataset_card,
+    group_by_config,
     row_licences,
     split_names,
 )
-from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_configs import CARD, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
@@ -34,10 +34,10 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 
 _SUBSETS = "nemotron/training_subsets"
-_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # without rows
+_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # kinds without rows
 _GATE = "extra_gated_"  # prefix of card keys with the terms for readers
 _SHOWN_CHARACTERS = 2000
-_VERIFY = """import hashlib, json, pathlib, sys
+_VERIFY_SCRIPT = """import hashlib, json, pathlib, sys
 
 folder = pathlib.Path(sys.argv[1])  # hf download REPOSITORY --repo-type dataset --local-dir FOLDER
 wrong = []
@@ -57,7 +57,7 @@ sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 
 
 def sign_card(text: str) -> str:
-    """Append the sha256 of a card as a hidden line, by which edits are detected."""
+    """Append the sha256 of a card as a hidden line, so that edits can be detected."""
     return f"{text}<!-- sha256 of this card above: {hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
 
@@ -69,29 +69,24 @@ def is_edited(card: str) -> bool:
 
 @dataclass(frozen=True)
 class Publication:
-    """Content of a dataset repo.
-
-    Attributes:
-        items: All files by path, including card and manifest.
-        splits: Splits with rows; may be empty.
-        gate: `auto`, `manual` or None, as for a source.
-        agreement: Card keys with the terms for readers.
-    """
+    """Content of a dataset repo."""
 
     artifact: Artifact
-    items: Mapping[str, Item]
-    splits: Sequence[CardSplit]
-    gate: str | None
-    agreement: Mapping[str, Any]
+    files: Mapping[str, UploadFile]  # by path, including card and manifest
+    splits: Sequence[CardSplit]  # with rows; may be empty
+    gate: str | None  # how readers get access: `auto`, `manual` or None, the strictest gate of the source datasets
+    agreement: Mapping[str, Any]  # card keys with the terms for readers
 
     @property
     def configs(self) -> dict[str, list[str]]:
-        """The hub's names of splits by config."""
+        """Splits by config, under the names that the hub allows."""
         names = split_names(self.splits)
-        return {config: [names[split.split] for split in splits] for config, splits in by_config(self.splits).items()}
+        return {
+            config: [names[split.split] for split in splits] for config, splits in group_by_config(self.splits).items()
+        }
 
     def terms(self) -> Iterator[str]:
-        """Yield the licences and the terms for readers, to log before sending."""
+        """Describe the licences and the terms for readers, for the log."""
         for licence, rows in sorted(row_licences(self.splits).items(), key=lambda item: -item[1]):
             yield f"licence {licence or 'not stated'}: {rows:,} rows of all configs"
         if self.gate is not None:
@@ -102,23 +97,19 @@ class Publication:
 
 
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
-    """Collect the files of a publication, with its card and manifest.
+    """Collect the files of a publication and write its card.
 
-    `allow_unknown` publishes rows of unknown licences too.
-
-    Raises:
-        UsageError: A licence is unknown and not allowed, or this kind of artifact cannot be published.
-        InputError: The card of a source cannot be fetched.
+    Rows of unknown licences raise UsageError unless `allow_unknown`.
     """
     if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
         raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools or subsets")
-    splits, named = card_splits([artifact])
+    splits, named = collect_splits([artifact])
     _check_licences(row_licences(splits), allow_unknown, artifact)
     sources = [_with_card(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
     stored = [file for file in artifact.manifest.storage if file.path != CARD]
-    items = {file.path: Item(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
+    items = {file.path: UploadFile(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
     card_keys = [(key, value) for source in sources for key, value in (source.metadata or {}).items()]
     agreement = {key: value for key, value in card_keys if str(key).startswith(_GATE)}
     manifest, digest = replace(artifact.manifest, provenance={}, storage=stored), artifact.manifest.digest
@@ -131,11 +122,11 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         agreement=agreement,
         columns={**COLUMNS, **subsets.COLUMNS},
         notes=_notes(manifest.kind, splits, items),
-        script=_VERIFY.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
+        script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
     added = (
-        Item.from_bytes(FILE_NAME, manifest.to_bytes()),
-        Item.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
+        UploadFile.from_bytes(FILE_NAME, manifest.to_bytes()),
+        UploadFile.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
@@ -163,9 +154,9 @@ def _with_card(source: Source, hub: HubFiles) -> Source:
     return replace(source, metadata=metadata, gate=settings["gated"] or None)
 
 
-def _notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, Item]) -> list[str]:
+def _notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, UploadFile]) -> list[str]:
     if kind != _SUBSETS:
-        return ["A row may be in several pools.", ""] if len(by_config(splits)) > 1 else []
+        return ["A row may be in several pools.", ""] if len(group_by_config(splits)) > 1 else []
     lines = ["Splits are named after the dataset and the split that their rows are of."]
     if any(path.startswith(f"{TOKENS}/") for path in items):
         files = ", ".join(code(f"{TOKENS}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet"))

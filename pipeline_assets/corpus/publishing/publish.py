@@ -1,8 +1,8 @@
 """Publication to a dataset repo by commits that each leave it complete.
 
-New files are committed first, at most 100 at a time, previous a card names them. The last commit has the card, the
-manifest, replaced files, and deletions of files that only the previous manifest lists. Files that the hub has are not
-sent. Each commit names its parent; if the head moved, the rest is planned again. So a run resumes an interrupted one.
+The first commits add new files, at most 100 each, which no card names yet. The last commit has the card, the manifest,
+replaced files, and deletions of files that only the previous manifest lists. Files that the hub has are not sent. Each
+commit names its parent; if the head moved, the remaining commits are planned again. So an interrupted run can resume.
 """
 
 import json
@@ -15,8 +15,8 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
-from pipeline_assets.corpus.publishing.dataset_card import card_splits
-from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, hf_token
+from pipeline_assets.corpus.publishing.dataset_card import collect_splits
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import Publication, is_edited, prepare_publication
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
@@ -29,128 +29,104 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
-_FILES = 100  # per commit (hub documentation, "Repository limitations"); their bytes are sent previous it
+_FILES_PER_COMMIT = 100  # hub documentation, "Repository limitations"; their bytes are sent before the commit
 _MAX_MOVES = 5  # of the head by other writers during a run
 PUBLICATION = "publication.json"
 
 
 @dataclass(frozen=True)
-class Part:
-    """A planned commit.
+class PlannedCommit:
+    """Files that one commit adds, replaces or deletes."""
 
-    Attributes:
-        deletions: Paths to delete.
-    """
-
-    items: Sequence[Item]
+    uploads: Sequence[UploadFile]
     deletions: Sequence[str] = ()
 
     @property
     def bytes(self) -> int:
-        return sum(item.size for item in self.items)
+        return sum(item.size for item in self.uploads)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Commits of a publication.
+class PublicationPlan:
+    """Missing commits of a publication, in order; may be empty."""
 
-    Attributes:
-        parent: Head of the repo; None if it does not exist.
-        parts: Missing commits in order; may be empty.
-        unchanged: Files that the repo has already.
-    """
-
-    parent: str | None
-    parts: Sequence[Part]
-    unchanged: Sequence[Item]
+    parent: str | None  # head of the repo; None if it does not exist
+    commits: Sequence[PlannedCommit]
+    unchanged: Sequence[UploadFile]  # files that the repo has already
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts)
+        return sum(commit.bytes for commit in self.commits)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line per commit, then the files that are not sent."""
-        for number, part in enumerate(self.parts, 1):
-            last = f", with card, manifest and replaced files; {len(part.deletions):,} files deleted"
-            size = f"{len(part.items):,} files, {part.bytes:,} bytes"
-            yield f"commit {number} of {len(self.parts)}: {size}{last if number == len(self.parts) else ''}"
+        """Describe each commit in a line, and the files that are not sent in another one."""
+        for number, commit in enumerate(self.commits, 1):
+            last = f", with card, manifest and replaced files; {len(commit.deletions):,} files deleted"
+            size = f"{len(commit.uploads):,} files, {commit.bytes:,} bytes"
+            yield f"commit {number} of {len(self.commits)}: {size}{last if number == len(self.commits) else ''}"
         unchanged_bytes = sum(item.size for item in self.unchanged)
         yield f"already in the repo, not sent: {len(self.unchanged):,} files, {unchanged_bytes:,} bytes"
 
 
-def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> Plan:
-    """Plan the commits that are missing.
-
-    `replaces` allows replacing another publication, or an edited card.
-
-    Raises:
-        UsageError: The repo has another publication or card, or its card was edited.
-    """
+def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
+    """Plan the missing commits; `replaces` allows replacing other or edited content."""
     if repo.settings() is None:
-        return Plan(None, _parts([*publication.items.values()], {}, []), [])
+        return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
     head = repo.hub.resolve(repo.name)
     stored = repo.files(head)
-    changed, unchanged = list[Item](), list[Item]()
-    for item in publication.items.values():
+    changed, unchanged = list[UploadFile](), list[UploadFile]()
+    for item in publication.files.values():
         (unchanged if item.is_stored(stored.get(item.path)) else changed).append(item)
     previous, manifest = _manifest_at(repo, stored, head), publication.artifact.manifest
-    obsolete = (
-        [file.path for file in previous.storage if file.path in stored.keys() - publication.items.keys()]
-        if previous
-        else []
-    )
+    replaceable = stored.keys() - publication.files.keys()
+    obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
-        return Plan(head, [], unchanged)
+        return PublicationPlan(head, [], unchanged)
     is_bare = not {CARD, FILE_NAME} & stored.keys()
-    if not (replaces or is_bare or (previous is not None and _subject(previous) == _subject(manifest))):
+    is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
+    if not (replaces or is_bare or is_next):
         content = "a card of another origin" if previous is None else f"{previous.kind} {previous.name}"
         what = f"the repo contains {content}, which {manifest.kind} {manifest.name} would replace"
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):
         raise UsageError(f"{CARD} was edited after its publication", repo.name, "use --replace to overwrite the edit")
-    return Plan(head, _parts(changed, stored, obsolete), unchanged)
+    return PublicationPlan(head, _plan_commits(changed, stored, obsolete), unchanged)
 
 
-def _subject(manifest: Manifest) -> tuple[str, str]:
-    """Return kind and partition of an artifact, without the recipe name."""
+def _kind_and_partition(manifest: Manifest) -> tuple[str, str]:
+    """Return what two versions of a publication have in common: kind and partition."""
     return manifest.kind, manifest.name.partition("/")[2]
 
 
 def publish(
     publication: Publication, repo: HubRepo, *, private: bool = True, replaces: bool = False
-) -> tuple[str, Plan]:
-    """Publish to a repo, delete earlier files, and load the result.
+) -> tuple[str, PublicationPlan]:
+    """Publish to a repo, delete obsolete files, and load the result with `datasets`.
 
-    A missing repo is created, by default private. `replaces` allows replacing another publication, or an edited card.
-    The same call resumes from the last commit, which is complete.
+    A missing repo is created, by default private. The same call resumes an interrupted publication.
 
     Returns:
         The commit of the publication, and the plan before the first commit.
-
-    Raises:
-        InputError: The hub refuses, a file differs from its manifest, or `datasets` cannot load the result.
     """
     with repo.limits():
         repo.check_token()
         if (settings := repo.settings()) is None:
             repo.create(private=private)
-        if publication.gate is not None and (settings or {}).get("gated") not in (
-            publication.gate,
-            "manual",
-        ):  # "manual" is stricter
+        gate = (settings or {}).get("gated")
+        if publication.gate is not None and gate not in (publication.gate, "manual"):  # "manual" is stricter
             repo.gate(publication.gate)
         plan = planned = plan_publication(publication, repo, replaces=replaces)
         title, attempts = f"{publication.artifact.manifest.kind} {publication.artifact.manifest.name}", 0
-        while plan.parts:
-            [part, *rest] = plan.parts
+        while plan.commits:
+            [commit, *rest] = plan.commits
             attempts += 1
-            if attempts > len(planned.parts) + _MAX_MOVES:
-                what = f"after {attempts - 1} attempts to commit, {len(part.items):,} files are missing or differ"
+            if attempts > len(planned.commits) + _MAX_MOVES:
+                what = f"after {attempts - 1} attempts to commit, {len(commit.uploads):,} files are missing or differ"
                 raise RetryableError(what, repo.name, "publish again when no other process commits to it")
             verb = "Files of" if rest else "Publish"
-            repo.commit(str(plan.parent), f"{verb} {title}", part.items, part.deletions)
+            repo.commit(str(plan.parent), f"{verb} {title}", commit.uploads, commit.deletions)
             plan = plan_publication(publication, repo, replaces=replaces)
-            logger.info("%s: sent %s bytes, %d commits remaining", repo.name, f"{part.bytes:,}", len(plan.parts))
+            logger.info("%s: sent %s bytes, %d commits remaining", repo.name, f"{commit.bytes:,}", len(plan.commits))
         head = str(plan.parent)
         if publication.configs:
             load_back(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)
@@ -163,14 +139,10 @@ def publish_sealed(
     """Publish an artifact and record its repo and row counts in `publication.json`.
 
     A `hub` of None sends nothing, as in a rebuild.
-
-    Raises:
-        UsageError: HF_TOKEN is not set, or from `prepare_publication`, `plan_publication`.
-        InputError: From `prepare_publication`, `publish`.
     """
     sent: dict[str, Any] = {}
     if hub is None:
-        splits, _ = card_splits([artifact])
+        splits, _ = collect_splits([artifact])
     else:
         repo = HubRepo.open(recipe.repo, hub, hf_token(os.environ))
         publication = prepare_publication(artifact, repo, allow_unknown=recipe.allow_unknown_licences)
@@ -186,13 +158,13 @@ def publish_sealed(
 
 
 def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
-    """Return the rows of each split by config."""
+    """Return the number of rows of each split, from `publication.json`."""
     rows = json.loads(artifact.path(PUBLICATION).read_bytes())["rows"]
     return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
 
 
 def _manifest_at(repo: HubRepo, stored: Mapping[str, HubFile], commit: str) -> Manifest | None:
-    """Return the manifest of the previous publication; None if there is none."""
+    """Return the manifest in a repo; None if it is missing or not a manifest of ours."""
     if FILE_NAME not in stored:
         return None
     local = repo.hub.fetch(repo.name, commit, stored[FILE_NAME]).local
@@ -201,9 +173,12 @@ def _manifest_at(repo: HubRepo, stored: Mapping[str, HubFile], commit: str) -> M
     return None
 
 
-def _parts(changed: Sequence[Item], stored: Mapping[str, HubFile], obsolete: Sequence[str]) -> list[Part]:
+def _plan_commits(
+    changed: Sequence[UploadFile], stored: Mapping[str, HubFile], obsolete: Sequence[str]
+) -> list[PlannedCommit]:
     """Divide changes into commits: batches of new files, then the rest in one commit."""
     at_last = {*stored, CARD, FILE_NAME}
     new = [item for item in changed if item.path not in at_last]
     last = [item for item in changed if item.path in at_last]
-    return [*(Part(new[first : first + _FILES]) for first in range(0, len(new), _FILES)), Part(last, obsolete)]
+    starts = range(0, len(new), _FILES_PER_COMMIT)
+    return [*(PlannedCommit(new[first : first + _FILES_PER_COMMIT]) for first in starts), PlannedCommit(last, obsolete)]

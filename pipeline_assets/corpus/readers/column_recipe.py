@@ -17,9 +17,8 @@ def column_fix(field: str) -> str:
 class ColumnMap(RecipeSection):
     """Source columns of a Document's fields; None if the source has no such column.
 
-    A name is the name of a column, or else a path into nested columns: `metadata.url` is `url` of the object
-    `metadata`. The text and id columns are removed from the row. All other columns are kept in `meta`, including the
-    original date.
+    A name that no column has is a path into nested columns: `metadata.url` is `url` of the object `metadata`. `meta`
+    keeps all columns other than text and id, including the original date.
     """
 
     text: str = "text"
@@ -28,15 +27,15 @@ class ColumnMap(RecipeSection):
 
 
 Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-"""Patterns of files, relative to their folder (see `list_files`); on a hub, patterns of fnmatch."""
+"""File patterns, relative to the source's folder (see `list_files`); on a hub, in fnmatch syntax."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
 class LicensedColumns(RecipeSection):
-    """Source columns of sources whose rows may state their own licence.
+    """Source columns of a Document's fields, for rows that may state their licence.
 
-    A single name must exist in the source. If there are several names, each row uses the first one that has a suitable
-    value, and may have none.
+    A column that is set as a single name must exist. Of several names, each row uses the first one with a value of a
+    valid type, if any.
 
     Attributes:
         id: Text or integers; a row without an id gets a derived one.

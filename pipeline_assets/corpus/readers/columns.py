@@ -1,6 +1,6 @@
 """Columns of a source by name or path.
 
-The path `metadata.url` is `url` of the object `metadata`. A value that no Document can contain is a fault of its row.
+The path `metadata.url` is `url` of the object `metadata`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,23 +13,20 @@ from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Reject
 
+# Nesting of objects and lists in a value. Far below Python's recursion limit, which may be reached or not depending on
+# the depth of the caller; the fate of a row must not depend on it.
 MAX_NESTING = 64
-"""Maximum nesting of objects and lists in a value of a row.
-
-Far below Python's recursion limit: whether that is reached depends on the depth of the caller, and the fate of a row
-must not.
-"""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Reason why a row or one of its values is unusable, with a detail as in `Reject`."""
+    """Reason code and detail of a row or value that no Document can have."""
 
     reason: str
     detail: str = ""
 
     def to_reject(self, file: str, row: int) -> Reject:
-        """Return the reject for a row with this fault."""
+        """Return the reject of a row with this fault."""
         return Reject(file, row, self.reason, self.detail)
 
 
@@ -38,7 +35,7 @@ _NESTING = frozenset((dict, list, tuple))
 
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
-    """Check whether objects and lists, Arrow maps included, are nested `levels` deep."""
+    """Check that objects and lists, Arrow maps included, nest at most `levels` deep."""
     level: list[Any] = [value] if type(value) in _NESTING else []
     for _ in range(levels):  # one level at a time takes half as long as recursion
         if not level:
@@ -49,7 +46,7 @@ def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
 
 
 def utf8_fault(error: UnicodeDecodeError) -> Fault:
-    """Return the fault of invalid UTF-8: a lone surrogate, or other bytes."""
+    """Return the fault of invalid UTF-8: `lone_surrogate`, or else `invalid_utf8`."""
     try:
         error.object.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -69,9 +66,9 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
 def check_columns(
     schema: pa.Schema, columns: Iterable[tuple[str, str | tuple[str, ...] | None]], where: object
 ) -> None:
-    """Raise UsageError if a column is missing, and list the existing columns.
+    """Raise UsageError if a column does not exist.
 
-    `columns` has Document fields with their columns; only columns with a single name are checked.
+    `columns` has the column name or names of Document fields; only single names are checked.
     """
     for field, name in columns:
         paths = list(_column_paths(schema))
@@ -81,15 +78,14 @@ def check_columns(
 
 
 class Column(NamedTuple):
-    """A column of a row: object and key of its value, and its name in a recipe."""
+    """A column of one row; its value is `holder[key]`."""
 
     holder: dict[str, Any]
     key: str
-    name: str
+    name: str  # in the recipe
 
     @property
     def value(self) -> Any:
-        """Value of the row in this column."""
         return self.holder[self.key]
 
 
@@ -107,10 +103,9 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """Convert an Arrow column to Python values.
+    """Convert an Arrow column to Python values, and unusable values to a `Fault`.
 
-    A value with invalid UTF-8, or nested deeper than `MAX_NESTING`, becomes a `Fault`. Times in nanoseconds become
-    standard library times if these can represent them, otherwise text.
+    Times in nanoseconds become standard library times if these can represent them, otherwise text.
     """
     try:
         values: list[Any] = column.to_pylist()
@@ -122,7 +117,7 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
-    """Map the numbers of rows in a batch that contain a Fault to their first fault."""
+    """Return the first fault of each faulty row in a batch, by row number."""
     return {
         number: value
         for column in reversed(columns)

@@ -1,6 +1,7 @@
-"""Cached spans of hub files.
+"""Cached spans (byte ranges) of hub files.
 
-A span is stored under the hash of its file, as `<start>-<stop>.<sha256 of the span>`; a download as `.part`.
+The folder of a file is named after its hash. It has spans as `<start>-<stop>.<sha256 of the span>`, and unfinished
+downloads as `.part`.
 """
 
 import fcntl
@@ -51,7 +52,7 @@ def hash_mismatch_error(digest: str, where: str) -> InputError:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Lock a folder, because two builds or threads may fetch the same bytes."""
+    """Lock a folder against other threads and builds that would fetch the same bytes."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -61,7 +62,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """Return a cached span whose hash is valid; a damaged span is removed."""
+    """Find a cached span and check its hash; remove a damaged one and return None."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == PARTIAL:
             continue

@@ -2,11 +2,10 @@
 
 A multilingual dataset names its configs `<language>_<Script>` (ISO 639-3 and ISO 15924), such as `eng_Latn`. The card
 of the dataset lists them under `configs`, in the YAML between its first two `---` lines (hub documentation, "Manual
-Configuration"). Whole names are compared: `asm_Beng` is Assamese in Bengali script and unrelated to `eng`.
+Configuration").
 
 Patterns in a card have the syntax of `datasets` (fsspec's glob): `*`, `?` and `[…]` match within one folder and ignore
-hidden names, `**` matches any number of folders. In fnmatch, `*` would cross folders, and one split would match the
-files of another.
+hidden names, `**` matches any number of folders. With fnmatch, `*` would cross folders and match files of other splits.
 """
 
 import difflib
@@ -39,20 +38,13 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset.
-
-    Attributes:
-        name: Name in the card.
-        language, script: Parts of the name; None if it has another form.
-        files: Split and pattern of the data files, in the card's order; see `matching_paths`.
-        folder: Folder of the data files if the card names only that (`data_dir`), otherwise None.
-    """
+    """Config of a hub dataset, with the language and script in its name, if any."""
 
     name: str
     language: str | None
     script: str | None
-    files: tuple[tuple[str, str], ...]
-    folder: str | None = None
+    files: tuple[tuple[str, str], ...]  # split and pattern of the data files, in the card's order
+    folder: str | None = None  # `data_dir`, if the card names only a folder of data files
 
     def patterns(self, split: str) -> list[str]:
         """Return the file patterns of one split."""
@@ -60,11 +52,7 @@ class Config:
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
-    """Read the configs from a dataset's card at a commit, in the card's order.
-
-    Raises:
-        InputError: The hub fails, or the YAML of the card cannot be parsed.
-    """
+    """Read the configs from a dataset's card at a commit, in the card's order."""
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD}")
 
 
@@ -75,11 +63,7 @@ def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
 
 
 def parse_configs(card: str, where: str) -> list[Config]:
-    """Parse the configs in the text of a card.
-
-    Raises:
-        InputError: The YAML cannot be parsed, or `configs` is not a list of names and files.
-    """
+    """Parse the configs in the text of a card, in its order."""
     metadata = parse_card_metadata(card, where)
     try:
         return [_parse_config(entry) for entry in metadata.get("configs") or []]
@@ -101,7 +85,7 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
 
 
 def matching_configs(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
-    """Return the configs with this language and script; None matches any."""
+    """Return the configs whose names have this language and script; None matches any."""
     return [
         config
         for config in configs
@@ -110,11 +94,7 @@ def matching_configs(configs: Sequence[Config], language: str | None, script: st
 
 
 def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
-    """Return the config with this name.
-
-    Raises:
-        UsageError: The name does not exist; the message lists the nearest names.
-    """
+    """Return the config with this name, or raise UsageError with the nearest names."""
     by_name = {config.name: config for config in configs}
     if name in by_name:
         return by_name[name]
@@ -133,9 +113,6 @@ def find_split_files(
     If the card names no files, folders and file names determine the split, as in `datasets`: `train/0.jsonl.zst`,
     `web-train-00000.parquet`. If no name indicates a split, all files belong to `train`. JSON lines are ignored if the
     dataset has Parquet. `config` is None if the card lists no configs.
-
-    Raises:
-        InputError: A pattern of the card is not valid in `datasets`.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)
@@ -185,10 +162,7 @@ def _config_files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
 def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object) -> list[str]:
     """Return the paths that match any pattern, in their order.
 
-    A pattern that equals a path matches only that path.
-
-    Raises:
-        InputError: `**` is adjacent to other characters, which `datasets` does not support either.
+    A pattern that equals a path matches only that path. `**` must be a whole folder name, as in `datasets`.
     """
     known_paths = dict.fromkeys(paths)
     exact = dict.fromkeys(PurePosixPath(pattern).as_posix() for pattern in patterns)  # without `./` and `//`
@@ -205,7 +179,7 @@ def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object)
 
 
 def _matches_pattern(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    """Match the components of a path with the components of a pattern."""
+    """Check whether the folders and name of a path match those of a pattern."""
     if not names or not parts:
         return not names and not parts
     is_visible = parts[0].startswith(".") or not names[0].startswith(".")

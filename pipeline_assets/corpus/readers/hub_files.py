@@ -1,9 +1,8 @@
 """Files of a hub repository at one commit.
 
-The tree is listed once, and files are read by exact path and byte range. Every call is retried in the same way, every
-response is checked against the listing, and all bytes are cached under the hash of their file. So nothing is downloaded
-twice, and a commit that was read once needs no network. Text from a hub becomes part of a local path only if it is a
-hash.
+Each response is checked against the listing of the commit, and all bytes are cached under the hash of their file. So
+nothing is downloaded twice, and a commit that was read once needs no network. Text from a hub becomes part of a local
+path only if it is a hash.
 """
 
 import logging
@@ -56,14 +55,14 @@ class HubFiles:
     """Read access to the datasets or models of a hub.
 
     Attributes:
-        cache: Folder for listings and bytes; may be deleted at any time between builds.
+        cache: Folder for listings and bytes; may be deleted between builds.
         endpoint: URL of the hub; None uses the client's default (HF_ENDPOINT, else the public hub).
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
         wait_s: First wait between attempts, doubled each time up to 60 s unless the hub specifies the wait.
         progress_s: A response that delivers less than `hub_session.MIN_BYTES` in this time is aborted.
         traffic: Counter of received bytes.
-        repo_type: Type of the repositories. For models, `dataset` is the name of a model, and the cache is a subfolder.
+        repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
     """
 
     cache: Path
@@ -80,27 +79,19 @@ class HubFiles:
         return replace(self, repo_type="model")
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
-        """Return the commit (40 hex digits) that a branch or tag points to.
-
-        Raises:
-            UsageError: `dataset` is not a valid name.
-        """
+        """Return the commit (40 hex digits) that a branch or tag points to."""
         check_name(dataset, self.repo_type)
-        return self.call(dataset, revision, lambda: self._commit(dataset, revision))
+        return self.call_with_retries(dataset, revision, lambda: self._fetch_commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
-        """List every file at a commit, sorted by path; the listing is cached.
-
-        Raises:
-            InputError: `commit` is not a commit, is unknown to the hub, or is not accessible.
-        """
+        """List every file at a commit, sorted by path; the listing is cached."""
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
             raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, fix)
         path = self.listing_path(dataset, commit)
         files = read_cached_listing(path)
         if files is None:
-            files = self.call(dataset, commit, lambda: self._list(dataset, commit))
+            files = self.call_with_retries(dataset, commit, lambda: self._fetch_listing(dataset, commit))
             durable.make_folder(path.parent)
             write_listing(path, files)
         return files
@@ -109,11 +100,7 @@ class HubFiles:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
         An interrupted download resumes. A whole file is checked against its hash in the listing. For a part, the hub
-        must confirm that it belongs to the file with that hash; the sha256 of the part is stored and checked at every
-        later use.
-
-        Raises:
-            InputError: The hub has other bytes under this name, or does not return them.
+        must confirm that its file has that hash; the sha256 of the part is stored and checked at every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -122,7 +109,9 @@ class HubFiles:
             path = find_cached_span(folder, start, stop)
             if path is None:
                 partial = partial_path(folder, start, stop)
-                self.call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
+                self.call_with_retries(
+                    dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial)
+                )
                 if (start, stop) == (0, file.size) and file_digest([partial], file) != file.digest:
                     partial.unlink()
                     raise hash_mismatch_error(file.digest, f"{dataset}@{commit}:{file.path}")
@@ -133,8 +122,8 @@ class HubFiles:
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
 
-        A cached span with exactly these bounds, or the start of one from an interrupted download, is not requested.
-        Only names and sizes are compared: damage shows when the bytes are used.
+        A cached span counts only if it has exactly these bounds, an interrupted download also in part. Only names and
+        sizes are compared; damage shows when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
         partial = partial_name(start, stop)
@@ -145,23 +134,23 @@ class HubFiles:
                 cached_bytes = max(cached_bytes, size)
         return max(0, stop - start - cached_bytes)
 
-    def _commit(self, dataset: str, revision: str) -> str:
+    def _fetch_commit(self, dataset: str, revision: str) -> str:
         client = self.client()
-        answer, _ = client.page(f"{self._api(client, dataset)}/revision/{quote(revision, safe='')}")
+        answer, _ = client.fetch_page(f"{self._api_url(client, dataset)}/revision/{quote(revision, safe='')}")
         with parsing_response():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is not a commit")
             return str(sha)
 
-    def _list(self, dataset: str, commit: str) -> list[HubFile]:
+    def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
         """List the files on all pages of the tree; raise if pages repeat a path."""
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
-        url: str | None = f"{self._api(client, dataset)}/tree/{commit}?recursive=true&expand=false"
+        url: str | None = f"{self._api_url(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
-            entries, url = client.page(url)
+            entries, url = client.fetch_page(url)
             with parsing_response():
                 if url is not None and not entries:
                     raise ValueError("an empty page has a next page")
@@ -177,15 +166,15 @@ class HubFiles:
         return sorted(files, key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise if the hub's listing contradicts the cached one, and remove that."""
+        """Raise and remove the cached listing if the hub's own listing contradicts it."""
         path = self.listing_path(dataset, commit)
-        if file in (read_cached_listing(path) or ()) and file not in self._list(dataset, commit):
+        if file in (read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """Make one attempt: locate the file, compare it with the listing, append bytes."""
+        """Make one attempt: compare the file with the listing, then append its bytes."""
         import httpx2
 
         durable.call_failpoint("create", partial)
@@ -202,11 +191,11 @@ class HubFiles:
             listed = f"the listing has {file.digest} of {file.size} bytes"
             raise _changed_error(f"the hub has {located.etag} of {located.size} bytes, {listed}", where)
         with client.stream(located.location, where, Range=f"bytes={first}-{stop - 1}") as response:
-            if response.status_code in (401, 403, 404) and not client.is_own(located.location):
+            if response.status_code in (401, 403, 404) and not client.is_on_hub(located.location):
                 what = f"the hub's storage refused the download (HTTP {response.status_code})"
                 fix = "run the same command later to resume; if the error persists, pin a new commit"
                 raise TransientError(what, where, fix)
-            client.check(response)
+            client.raise_for_status(response)
             if response.status_code != 206 and (first, stop) != (0, file.size):
                 raise InputError("the hub ignores byte ranges", where, "use a hub that supports ranges")
             requested, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
@@ -214,7 +203,7 @@ class HubFiles:
                 raise _changed_error(f"the hub sent `{served}` for `{requested}`", where)
             with durable.name_file_in_errors(partial), open(partial, "ab") as output:
                 try:
-                    for block in client.body(response):
+                    for block in client.body_blocks(response):
                         durable.call_failpoint("append", partial)
                         output.write(block)
                 except RetryableError:  # the response is longer than requested, so its first bytes are not used either
@@ -226,15 +215,13 @@ class HubFiles:
         if partial.stat().st_size < stop - start:
             raise httpx2.ReadError("the body ended early")
 
-    def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
-        """Run a call by `with_retries`, with this object's retry settings."""
+    def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         address, patience = self.client().address, (self.tries, self.wait_s)
         return hub_http.with_retries(
             call, hub_http.HubCall(dataset, revision, address, *patience, writes, self.repo_type)
         )
 
     def client(self) -> hub_http.HubClient:
-        """Return a client for the requests of a call."""
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
@@ -242,29 +229,26 @@ class HubFiles:
         return self._cache_folder(dataset) / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
-        """Return the cache folder for the bytes of a file.
-
-        It contains spans named `<start>-<stop>.<sha256>`, and downloads named `.part`.
-
-        Raises:
-            InputError: `digest` is not a file hash.
-        """
+        """Return the cache folder of a file's spans; raise InputError for an invalid hash."""
         folder = self._cache_folder(dataset)
         if not is_digest(digest):
             raise InputError(f"{digest!r} is not a file hash", dataset, "list the files at their commit again")
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """Return the cache folder of a repository; `models` has no `--`, unlike datasets."""
+        """Return the cache folder of a repository; no dataset's folder is named `models`."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 
-    def _api(self, client: hub_http.HubClient, dataset: str) -> str:
+    def _api_url(self, client: hub_http.HubClient, dataset: str) -> str:
         return f"{client.address}/api/{self.repo_type}s/{dataset}"
 
 
 def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
-    """Apply `work` to items in several threads, in order; an error cancels the rest."""
+    """Yield the results of `work` in the order of `items`, using several threads.
+
+    An error, or closing the iterator, cancels items that no thread has started.
+    """
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
         yield from pool.map(work, items)

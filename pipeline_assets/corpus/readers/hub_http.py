@@ -1,7 +1,6 @@
 """Requests to a hub with bounded responses, retries and protected credentials.
 
-A hub is a machine of another party. Redirects may lead to other origins, but without the token; a next page must have
-the origin of the page before it. Temporary errors are retried; any other error is one line with a fix.
+Redirects may lead to other origins, but without the token; a next page must have the origin of the page before it.
 """
 
 import itertools
@@ -31,11 +30,11 @@ RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
 _MAX_REFUSAL_BLOCKS = 4
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
-_MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub has rate limit windows of 300 s
+_MAX_WAIT_S = 600.0  # that a hub may request; the public hub has rate limit windows of 300 s
 
 
 class Traffic:
-    """Thread-safe counter of the bytes of listings and files that a hub sent."""
+    """Thread-safe counter of the bytes that a hub sent."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -47,7 +46,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Located:
+class FileLocation:
     """Address of a file's bytes, with the etag and size that the hub states."""
 
     location: str
@@ -56,7 +55,7 @@ class Located:
 
 
 class HubClient:
-    """Requests with the endpoint, token, patience and counter of a `HubFiles`."""
+    """Client for the requests of one `HubFiles`, with its settings and byte counter."""
 
     def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
         from huggingface_hub import constants
@@ -72,16 +71,11 @@ class HubClient:
 
         return limited_client(self.address, self._progress_s)
 
-    def page(self, url: str) -> tuple[Any, str | None]:
-        """Fetch a JSON page; return its content and the address of the next page.
-
-        Raises:
-            MalformedResponse: The content is not JSON, or the next page has another origin.
-            RetryableError: The response is longer than any valid one.
-        """
+    def fetch_page(self, url: str) -> tuple[Any, str | None]:
+        """Fetch a JSON page; return its content and the address of the next page, if any."""
         with self.stream(url, self.address) as response:
-            self.check(response)
-            content = b"".join(self.body(response))
+            self.raise_for_status(response)
+            content = b"".join(self.body_blocks(response))
         with parsing_response():
             following = response.links.get("next", {}).get("url")
             if following is None:
@@ -91,7 +85,7 @@ class HubClient:
                 raise ValueError(f"the next page has another origin, {address.scheme}://{address.netloc.decode()}")
             return json.loads(content), str(address)
 
-    def locate(self, url: str) -> Located:
+    def locate(self, url: str) -> FileLocation:
         """Follow redirects until a response has the metadata of a file, without its bytes."""
         session = self._session
         response = session.head(url, headers=self._headers, follow_redirects=False)
@@ -101,41 +95,37 @@ class HubClient:
             response = session.send(response.next_request, follow_redirects=False)
         else:
             raise MalformedResponse(f"more than {session.max_redirects} redirects")
-        self.check(response)
+        self.raise_for_status(response)
         headers = response.headers
         with parsing_response():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
             size = int(headers.get("X-Linked-Size") or headers["Content-Length"])
             location = str(response.url.join(headers.get("Location", "")))
-        return Located(location, etag.removeprefix("W/").strip('"'), size)
+        return FileLocation(location, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
-        """Start a GET request, with unread body and unchecked status; errors name `where`."""
+        """Start a GET request, leaving body and status to the caller; errors name `where`."""
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
-    def is_own(self, url: str) -> bool:
+    def is_on_hub(self, url: str) -> bool:
         """Check whether an address belongs to the hub; no other origin gets the token."""
         import httpx2
 
         return httpx2.URL(url).origin == httpx2.URL(self.address).origin
 
-    def body(self, response: "httpx2.Response") -> Iterator[bytes]:
-        """Yield the blocks of a body as they arrive.
+    def body_blocks(self, response: "httpx2.Response") -> Iterator[bytes]:
+        """Yield the blocks of a body as they arrive, so that a broken stream loses none.
 
-        Collecting larger blocks would lose their data when the stream breaks.
-
-        Raises:
-            RetryableError: The body is longer than requested.
-            httpx2.ReadTimeout: The body arrives too slowly.
+        A body that is longer than requested raises RetryableError; a slow one, httpx2.ReadTimeout.
         """
         for block in response.iter_raw():
             self._traffic.add(len(block))
             yield block
 
-    def check(self, response: "httpx2.Response") -> None:
-        """Raise the client's HfHubHTTPError for an error status, by status and headers.
+    def raise_for_status(self, response: "httpx2.Response") -> None:
+        """Raise HfHubHTTPError for an error status, from status and headers alone.
 
-        The body is not used. A short one is read so that the connection can be reused.
+        A short body is read and ignored, so that the connection can be reused.
         """
         import httpx2
         from huggingface_hub import hf_raise_for_status
@@ -147,7 +137,7 @@ class HubClient:
 
 
 class HubCall(NamedTuple):
-    """Retry settings of a hub call, as in `HubFiles`, and its description for errors."""
+    """Retry settings of a hub call, as in `HubFiles`, and its subject for errors."""
 
     dataset: str
     revision: str
@@ -159,13 +149,11 @@ class HubCall(NamedTuple):
 
 
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
-    """Return the call's result, and retry temporary errors.
-
-    These are 408, 429, 5xx, and broken or refused connections.
+    """Return a call's result after retrying 408, 429, 5xx and broken connections.
 
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.
-        InputError: The error is permanent, or persists after all attempts; the message has a fix.
+        InputError: Another permanent error, or a temporary one that persists; the message has a fix.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
@@ -177,7 +165,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
         except HfHubHTTPError as error:
             status = error.response.status_code
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-            seconds, refusal = requested_wait_s(error.response.headers), _explain(error, status, request)
+            seconds, refusal = requested_wait_s(error.response.headers), _status_error(error, status, request)
         except httpx2.RequestError as error:
             seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
@@ -198,7 +186,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
 
 
 def _check_address(address: str) -> None:
-    """Raise UsageError if an address is not a valid URL of a hub."""
+    """Raise UsageError if an address is not an HTTP URL, or contains a user."""
     import httpx2
 
     try:
@@ -211,8 +199,8 @@ def _check_address(address: str) -> None:
         raise UsageError(what, "HF_ENDPOINT", "correct or unset the variable")
 
 
-def _explain(error: Exception, status: int, request: HubCall) -> InputError:
-    """Convert an HTTP status to an error with a fix; some are a `TransientError`."""
+def _status_error(error: Exception, status: int, request: HubCall) -> InputError:
+    """Convert an HTTP status to an error with a fix; a `TransientError` is retried."""
     from huggingface_hub import errors
 
     where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
@@ -236,7 +224,7 @@ def _explain(error: Exception, status: int, request: HubCall) -> InputError:
         what = f"the token has no write access (HTTP {status})"
         return RetryableError(what, where, "set HF_TOKEN to a token with write access, and check the name")
     if status in (401, 404):
-        # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token be unknown.
+        # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token is invalid.
         kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
         fix = "check the name; if it is private, set HF_TOKEN to a token with read access"
         return kind(f"{request.repo_type} not found or private (HTTP {status})", where, fix)
@@ -247,7 +235,7 @@ def _explain(error: Exception, status: int, request: HubCall) -> InputError:
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait by RateLimit or Retry-After; None if unspecified."""
+    """Return the wait that RateLimit or Retry-After requests; None if neither does."""
     try:
         limits = parse_rate_limit(headers)
         if limits is not None and limits.remaining == 0:

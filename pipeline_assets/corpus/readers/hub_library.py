@@ -1,7 +1,6 @@
-"""HTTP client of `huggingface_hub` with limits on time, size and retries.
+"""HTTP client of `huggingface_hub` with limits on time, size, waits and recipients.
 
-It also limits the recipients of credentials. The library's own session has no timeout, reads any body whole and waits
-as long as a server requires.
+The library's own session has no timeout, reads any body whole, and waits as long as a server requires.
 """
 
 import functools
@@ -27,13 +26,10 @@ class UnansweredError(httpx2.RequestError):
 
 
 class LibraryClient(LimitedClient):
-    """A `LimitedClient` for `huggingface_hub`, which also limits retries and waits.
+    """A `LimitedClient` for `huggingface_hub`, which also limits waits.
 
-    Streams may have any size.
-
-    Args:
-        token: Token for requests to the hub; None keeps the one that `huggingface_hub` sets.
-        retries: Whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
+    Streams may have any size. `token` replaces the token that `huggingface_hub` sends. With `retries`, the library
+    retries all requests, each after at most _MAX_RETRY_WAIT_S.
     """
 
     _decodes_refusals = True
@@ -46,7 +42,7 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise for a temporary status unless `huggingface_hub` retries.
+        """Send a request; raise if a temporary status would not be retried.
 
         A streamed response is returned whatever its status.
         """
@@ -64,20 +60,17 @@ class LibraryClient(LimitedClient):
         return response
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
-        """Check whether `huggingface_hub` retries a request.
-
-        It always retries a PUT, so that one refused file does not fail an upload of a hundred.
-        """
+        """Check whether `huggingface_hub` retries a request; it retries every PUT."""
         return self._retries or request.method == "PUT"
 
-    def _restrict(self, request: httpx2.Request) -> None:
+    def _restrict_headers(self, request: httpx2.Request) -> None:
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
-        super()._restrict(request)
+        super()._restrict_headers(request)
 
-    def _limit(self, response: httpx2.Response) -> None:
+    def _limit_body(self, response: httpx2.Response) -> None:
         unlimited = response.stream
-        super()._limit(response)
+        super()._limit_body(response)
         if response.request.extensions["is_streamed"] and not response.has_redirect_location:
             response.stream = unlimited
         wait_s = requested_wait_s(response.headers)
@@ -90,10 +83,9 @@ class LibraryClient(LimitedClient):
 
 @contextmanager
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
-    """Make `huggingface_hub` use a LibraryClient of a hub inside the context.
+    """Make `huggingface_hub` use a LibraryClient of this hub inside the context.
 
-    A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
-    A context inside another one with the same arguments changes nothing.
+    Xet is switched off for a hub on loopback, which has no such store. Contexts with equal arguments may be nested.
     """
     before, is_xet_off = hub_client_factory(), constants.HF_HUB_DISABLE_XET
     if isinstance(before, functools.partial) and before.args == (address, progress_s):
@@ -115,9 +107,9 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_offer(response: httpx2.Response) -> None:
-    """Raise MalformedResponse if a git-lfs offer has an unusable part size.
+    """Raise MalformedResponse if a git-lfs offer has a part size that is too small.
 
-    Uploads are split into parts of this size; for a size of 0, the client divides by zero.
+    For a size of 0, the client divides by zero.
     """
     if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
         return

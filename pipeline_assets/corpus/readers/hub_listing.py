@@ -21,27 +21,20 @@ _INVALID_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class HubFile:
-    """Path, size in bytes and hash of a hub file.
-
-    The hash is `sha256:…` for LFS files, otherwise `git-sha1:…`.
-    """
+    """Path, size in bytes and hash of a hub file."""
 
     path: str
     size: int
-    digest: str
+    digest: str  # `sha256:…` for LFS files, otherwise `git-sha1:…`
 
 
 def is_digest(text: str) -> bool:
-    """Check whether a text is a hash in the form of listings."""
+    """Check whether a text is a file hash as in a listing."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
-    """Convert an entry of the hub's tree to a file.
-
-    Raises:
-        KeyError, TypeError, ValueError: The entry is not a file entry.
-    """
+    """Convert a hub's tree entry; raise KeyError, TypeError or ValueError if bad."""
     lfs = entry.get("lfs")
     digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
     if entry["type"] != "file":
@@ -50,7 +43,7 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """Return the manifest entry of a hub file; models use `model_entry_name`."""
+    """Return the manifest entry of a dataset's file; models use `model_entry_name`."""
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
@@ -67,7 +60,7 @@ def _check_file(file: HubFile) -> HubFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """A cached listing with its own hash, because it determines which bytes are read."""
+    """A cached listing with its own hash, because it decides which bytes are read."""
 
     files: list[HubFile]
     sha256: str
@@ -86,12 +79,7 @@ def _entry_sha256(files: Sequence[HubFile]) -> str:
 
 
 def read_listing(path: Path) -> list[HubFile]:
-    """Read a cached listing.
-
-    Raises:
-        FileNotFoundError: The listing is not cached.
-        InputError: The cached listing is damaged or contains an invalid entry.
-    """
+    """Read a cached listing; raise FileNotFoundError or, if damaged, InputError."""
     listing = _LISTING_FILE.read(path)
     if _entry_sha256(listing.files) != listing.sha256:
         raise InputError("the listing does not match its own hash", path, _LISTING_FILE.fix)

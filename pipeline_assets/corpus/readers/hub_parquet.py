@@ -1,7 +1,4 @@
-"""Parquet files on a hub, read by footer and row group.
-
-Memory and traffic are proportional to the row groups that are read.
-"""
+"""Parquet files on a hub, fetched only by footer and row group."""
 
 import bisect
 import io
@@ -67,7 +64,7 @@ class SpanFile(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Footer:
-    """Metadata of a Parquet file on a hub, and the spans of its end, in order."""
+    """Metadata of a Parquet file on a hub, with the cached spans of its footer."""
 
     metadata: pq.FileMetaData
     spans: tuple[Span, ...]
@@ -75,29 +72,21 @@ class Footer:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a hub file.
-
-    Attributes:
-        first_row: Number of its first row in the file.
-        rows: Number of rows.
-        start, stop: Byte range in the file.
-        text_bytes: Uncompressed size of the text column, the footer's only information about text lengths.
-    """
+    """Row group `number` of a hub file, stored in the bytes [start, stop)."""
 
     file: HubFile
     number: int
-    first_row: int
+    first_row: int  # number in the file
     rows: int
     start: int
     stop: int
-    text_bytes: int
+    text_bytes: int  # uncompressed size of the text column, the footer's only information about text lengths
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
     """Read the footer of a file with one or two range requests.
 
-    Raises:
-        InputError: The file is not Parquet. The fetched bytes are removed in case they were damaged in transit.
+    If they are not a footer, raise InputError and remove the bytes, in case they were damaged in transit.
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()
@@ -120,11 +109,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
 
 
 def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
-    """List the row groups of a file in file order.
-
-    Raises:
-        UsageError: The text column does not exist; the message lists the existing columns.
-    """
+    """List the row groups of a file in file order, after checking the text column."""
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
     check_columns(schema, [("text", text_column)], where)
@@ -146,9 +131,6 @@ def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> l
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
     """Open a Parquet file with local spans of the footer and some row groups.
 
-    Page checksums are verified.
-
-    Raises:
-        pyarrow.ArrowException, OSError: The bytes are not a Parquet file.
+    Page checksums are verified. Arrow's own errors are raised if the bytes are damaged.
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)

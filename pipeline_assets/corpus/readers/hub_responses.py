@@ -22,6 +22,6 @@ def parsing_response() -> Iterator[None]:
 
 
 def error_text(error: Exception) -> str:
-    """Return an error's text, which a hub may control, in one line of limited length."""
+    """Return an error's text, which a hub may control, as one short printable line."""
     text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
     return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"

@@ -19,7 +19,7 @@ from pipeline_assets.compat import hub_request_hook, replace_network_backend
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
-TIMEOUT_S = 30.0  # between two bytes: with this limit alone, a gigabyte could take a thousand years
+TIMEOUT_S = 30.0  # between two bytes; with this limit alone, a gigabyte could take a thousand years
 MIN_BYTES = 1 << 18  # per `progress_s`: the share of one of eight fetches on a connection of 0.3 Mbit/s
 MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
@@ -36,11 +36,8 @@ class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
     Only this hub receives credentials. A response may have the bytes of the requested range, otherwise MAX_JSON_BYTES.
-
-    Args:
-        address: URL of the hub.
-        progress_s: Seconds of waiting in which at least MIN_BYTES must arrive or be sent; also the timeout of a
-            silent connection, up to TIMEOUT_S.
+    In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A silent connection times out after
+    `progress_s` or TIMEOUT_S.
     """
 
     _decodes_refusals = False
@@ -49,28 +46,23 @@ class LimitedClient(httpx2.Client):
         self._origin = httpx2.URL(address).origin
         self._progress_s = progress_s
         hooks: dict[str, list[Callable[..., Any]]] = {
-            "request": [hub_request_hook(), self._restrict],
-            "response": [self._limit],
+            "request": [hub_request_hook(), self._restrict_headers],
+            "response": [self._limit_body],
         }
         timeout = min(TIMEOUT_S, progress_s)
         super().__init__(
             event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=_trusted_authorities()
         )
 
-    def _restrict(self, request: httpx2.Request) -> None:
-        """Send credentials only to the hub, and request uncompressed responses.
-
-        A compressed response can have any size once decompressed.
-        """
+    def _restrict_headers(self, request: httpx2.Request) -> None:
+        """Send credentials only to the hub, and request responses without compression."""
         if request.url.origin != self._origin:
             request.headers.pop("Authorization", None)
         request.headers["Accept-Encoding"] = "identity"
 
-    def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of a body, and reject compression.
-
-        An error response may be compressed if its body is never decoded.
-        """
+    def _limit_body(self, response: httpx2.Response) -> None:
+        """Limit the size of a body, and reject compression, which would evade the limit."""
+        # An error response may be compressed if its body is never decoded.
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
         if is_compressed and (self._decodes_refusals or not response.is_error):
             raise MalformedResponse("the response is compressed, which was not requested")
@@ -119,8 +111,8 @@ class _BoundedStream(httpx2.SyncByteStream):
 class _TimedStream(httpcore2.NetworkStream):
     """Connection that must move MIN_BYTES in `progress_s` seconds of waiting.
 
-    The limit applies to any `progress_s` seconds of waiting in one direction. A socket timeout limits a single call:
-    with this alone, headers, a body or an upload may drip for years.
+    Each direction is counted separately. A socket timeout limits only a single call, so that headers, a body or an
+    upload could drip for years.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:
@@ -172,7 +164,7 @@ class _TimedStream(httpcore2.NetworkStream):
 
 
 class _TimedBackend(httpcore2.NetworkBackend):
-    """Network backend whose connections must make progress."""
+    """Network backend that returns connections with a minimum speed."""
 
     def __init__(self, progress_s: float) -> None:
         self._backend = httpcore2.SyncBackend()

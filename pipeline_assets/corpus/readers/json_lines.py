@@ -20,13 +20,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the offset and the row or fault of every line that is not blank.
+    """Yield the offset of each line that is not blank, and its row or fault.
 
-    NaN and Infinity are not JSON. If a key is repeated, its last value is used.
-
-    Raises:
-        InputError: The file is truncated or ends with NUL bytes (the last line has no newline and cannot be parsed), or
-            is one JSON value over many lines.
+    NaN and Infinity are not JSON. If a key is repeated, its last value is used. A file that is truncated, or one JSON
+    value over many lines, raises InputError.
     """
     is_first = piece.start == 0
     for offset, line in lines:
@@ -43,10 +40,9 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 
 
 def read_row(line: bytes) -> dict[str, Any] | Fault:
-    """Parse a line as a JSON object; return a fault if that fails.
+    """Parse a line as a JSON object.
 
-    Faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`. The row itself does not count
-    as a level of `MAX_NESTING`.
+    Faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:
         row = _decode(line)
@@ -60,11 +56,11 @@ def read_row(line: bytes) -> dict[str, Any] | Fault:
         return _find_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
         return Fault("wrong_type", f"the line is {type(row).__name__}")
-    return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP
+    return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP  # 1 for the row itself
 
 
 def _is_nested_too_deep(line: bytes) -> bool:
-    """Check the nesting of a line that is not JSON; decoders may give up earlier."""
+    """Check the nesting of a line that the decoder refused, maybe for its depth."""
     depth = 0
     for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
@@ -74,7 +70,7 @@ def _is_nested_too_deep(line: bytes) -> bool:
 
 
 def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fault) -> InputError:
-    """Return the error for a position line that cannot be parsed."""
+    """Return the error for a last line that has no newline and cannot be parsed."""
     if b"\0" in line:
         what = f"from byte {offset + line.index(0):,} on, the file contains NUL bytes, as after a crash or a full disk"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove these bytes")
@@ -95,11 +91,11 @@ def raise_if_document(first_line: bytes, where: object) -> None:
 
 
 def _find_lone_surrogate(line: bytes) -> Fault | None:
-    """Return a fault if valid JSON has an escaped half of a surrogate pair."""
+    """Return a fault if a line is JSON with an escaped half of a surrogate pair."""
     try:
         json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         return Fault("lone_surrogate", "an escaped half of a pair")
     except (ValueError, RecursionError):
-        return None
+        pass
     return None

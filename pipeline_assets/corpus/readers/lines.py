@@ -1,8 +1,7 @@
 """Lines of a source file, compressed or not, with their byte offsets.
 
-An offset is the number of bytes before a line in the uncompressed text. It identifies a line even in a file that was
-not read from its start, and does not change when the file is compressed. To print the line: `tail -c +$((OFFSET + 1))
-FILE | head -1`.
+An offset is the number of bytes before a line in the uncompressed text. It is known even if the file was not read from
+its start, and compression does not change it. To print the line: `tail -c +$((OFFSET + 1)) FILE | head -1`.
 """
 
 import io
@@ -24,11 +23,8 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines with their byte offsets.
 
-    The first block begins with the first line at or after `start`, which must be 0 for a compressed file. A UTF-8 byte
-    order mark is skipped.
-
-    Raises:
-        InputError: The file cannot be read, is truncated, damaged or UTF-16, or has a line longer than 256 MiB.
+    The first block begins with the first line at or after `start`, which must be 0 for a compressed file. A file that
+    is damaged or UTF-16, or has a line longer than 256 MiB, raises InputError.
     """
     with open_source(file) as opened:
         first = _seek_line(opened, start)
@@ -36,12 +32,9 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
 
 
 def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines with their byte offsets.
+    """Regroup the blocks of a file, from `offset` on, into blocks of whole lines.
 
-    `blocks` are consecutive blocks of a file, the first one at `offset`. A UTF-8 byte order mark is skipped.
-
-    Raises:
-        InputError: A line is longer than 256 MiB, or the file is UTF-16.
+    They are yielded with their byte offsets. A UTF-8 byte order mark is skipped.
     """
     for block in whole_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
         if offset == 0 and block.startswith(_UTF16_MARKS):
@@ -57,10 +50,7 @@ def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
 
 
 def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of some blocks, newlines included, with their offsets.
-
-    Reading ends before the first line at or after `stop`; None reads all.
-    """
+    """Yield lines that begin before `stop`, newlines included, with their offsets."""
     for offset, block in blocks:
         for line in io.BytesIO(block):
             if stop is not None and offset >= stop:
@@ -70,10 +60,7 @@ def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterato
 
 
 def line_before(file: SourceFile, offset: int) -> bytes:
-    """Return the line that ends at an offset, newline included.
-
-    Empty at the start of the file. The file must not be compressed.
-    """
+    """Return the line before an offset in an uncompressed file; empty at offset 0."""
     line = b""
     with open_source(file) as opened:
         while offset > 0 and b"\n" not in line[:-1]:
@@ -100,7 +87,7 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 
 def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
-    """Yield decompressed blocks; a file read from its start is hashed on the way."""
+    """Yield the decompressed blocks of a file, and hash it if read from its start."""
     offset = opened.tell()
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)

@@ -12,11 +12,11 @@ Inputs = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A forecast figure, with a text about its sources, such as `the listing`."""
+class Forecast:
+    """A figure that is known before a build."""
 
     value: float
-    basis: str
+    basis: str  # where the value comes from, such as `the listing`
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,7 @@ class Listing:
     """Files outside the data root that an artifact depends on.
 
     Attributes:
-        inputs: Entries of the artifact's manifest, as far as the listing and Parquet footers determine them; empty for
-            artifacts that depend on other artifacts only.
+        inputs: Input entries of the future manifest, as far as listings and Parquet footers determine them.
         missing_bytes: Bytes to request from a hub, by file name; None if no hub is involved.
     """
 
@@ -46,9 +45,9 @@ class Listing:
 
 
 def input_figures(inputs: Inputs) -> dict[str, int]:
-    """Sum the bytes and rows that a build reads from input files.
+    """Sum the bytes and rows that a build reads from input files, not from artifacts.
 
-    A file counts with its row groups if the manifest names them, otherwise with all its bytes. Artifacts do not count.
+    If any entry names row groups, only row groups count, otherwise whole files.
     """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]

@@ -1,6 +1,4 @@
-"""Rows of local files: JSON lines, Parquet and text.
-
-The files are divided into pieces according to sizes and footers.
+"""Rows of local files (JSON lines, Parquet and text), read in pieces.
 
 | name | rows | position of a row (`source_row`) | pieces |
 |---|---|---|---|
@@ -8,10 +6,8 @@ The files are divided into pieces according to sizes and footers.
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
 | `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or byte offset | the file, or byte ranges |
 
-Byte ranges of paragraphs are divided at blank lines, ranges of lines at each line.
-
-Lines and texts may be compressed (zstd, gzip, bzip2, xz). A compressed file is one piece, because reading cannot start
-in its middle.
+A piece of a text file has the paragraphs or lines that begin in it. Lines and texts may be compressed (zstd, gzip,
+bzip2, xz). A compressed file is one piece, because reading cannot start in its middle.
 """
 
 import fnmatch
@@ -33,7 +29,7 @@ from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, F
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.section import Option, text_rule
 
-SAMPLE_ROWS = 20  # first rows of a file, and first files, in checks that read a sample
+SAMPLE_ROWS = 20  # rows per file, and number of files, in a sample of first rows
 Piece = source_folder.ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
 """Unit of a text file that becomes a document."""
@@ -73,7 +69,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content without unused later keys, to keep earlier digests valid."""
+        """Return the content without later keys that are unset, so that old digests hold."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
@@ -91,21 +87,12 @@ def matches_name(name: str, pattern: str) -> bool:
 
 
 def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
-    """Plan pieces of about `shard_bytes`, in file order.
-
-    Equal sizes and footers give equal pieces. Each small file is one piece; `group_by_size` combines pieces into
-    shards.
-
-    Raises:
-        UsageError: A file has an unknown format, the recipe lacks the settings for its format, or Parquet lacks a
-            column of the recipe.
-        InputError: The content of a file contradicts its name.
-    """
+    """Plan pieces of about `shard_bytes`, in file order, by file sizes and footers."""
     return [piece for file in files for piece in _plan_file(file, recipe, shard_bytes)]
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the position and the row or fault of every row; a text is one column."""
+    """Yield each row's position, and the row or its fault; a text is `{"text": …}`."""
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if recipe.detect_format(piece.file.name) == "lines":
@@ -127,7 +114,7 @@ def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Raise UsageError if a named column is missing in Parquet, or the text in JSON."""
+    """Check a sample: Parquet must have all named columns, JSON lines the text column."""
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:
         match detect_format(file.name):
@@ -143,7 +130,6 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
 
 
 def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
-    """Plan the pieces of one file."""
     format_ = recipe.detect_format(file.name)
     if format_ is None:
         what = f"the file name must end with {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
@@ -166,11 +152,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield 0 and the unchanged text of the file, or its fault.
-
-    Raises:
-        InputError: The text is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
-    """
+    """Yield 0 and the unchanged text of the file, or its fault."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _check_size(piece, 0, offset + len(block))
@@ -179,13 +161,9 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 
 def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield the offset and the text or fault of the paragraphs in the range.
+    """Yield the offset of each paragraph that begins in a range, and text or fault.
 
-    A paragraph belongs to the range if it begins there, and is read to its end. It is a run of lines that are not
-    blank, without the newline of its last line.
-
-    Raises:
-        InputError: A paragraph is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
+    A paragraph is a run of lines that are not blank, without the newline of its last line. It is read to its end.
     """
     paragraph = bytearray()
     begin = 0
@@ -209,20 +187,13 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 
 def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield the offset and the text or fault of the lines that begin in the range.
-
-    Line ends are removed and blank lines are skipped.
-
-    Raises:
-        InputError: A line is longer than 256 MiB, or the file cannot be read (see `line_blocks`).
-    """
+    """Yield the offset of each line that is not blank, and its text or fault."""
     for offset, line in lines(piece):
         if line.strip():
             yield offset, _decode_text(line.rstrip(b"\r\n"))
 
 
 def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
-    """Raise InputError if a text is too long."""
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
         fix = "set `text_unit` to `paragraph` or `line`, or split the file at blank lines"

@@ -1,7 +1,4 @@
-"""Local Parquet files, read in runs of row groups.
-
-Memory is proportional to a batch of rows.
-"""
+"""Local Parquet files, read in runs of row groups."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,30 +19,20 @@ _FIX = "fetch or write the file again, or exclude it"
 
 @dataclass(frozen=True)
 class RowGroupRun:
-    """Consecutive row groups of a file.
-
-    Attributes:
-        first, stop: Range of row group numbers.
-        first_row, rows: Position of the first row in the file, and the number of rows.
-        bytes: Uncompressed size according to the footer.
-    """
+    """Consecutive row groups of a file."""
 
     file: SourceFile
     first: int
-    stop: int
-    first_row: int
+    stop: int  # exclusive
+    first_row: int  # number in the file
     rows: int
-    bytes: int
+    bytes: int  # uncompressed, according to the footer
 
 
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
-    """Divide the row groups of a file into runs.
+    """Divide the row groups of a file into runs, after checking that `columns` exist.
 
-    The row group that reaches `run_bytes` ends a run. If `columns` is not None, they must exist.
-
-    Raises:
-        InputError: The file is not Parquet.
-        UsageError: A column is missing; the message lists the existing columns.
+    The row group that reaches `run_bytes` ends a run. A `columns` of None checks nothing.
     """
     metadata = read_local_footer(file)
     if columns is not None:
@@ -62,11 +49,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
 
 
 def read_local_footer(file: SourceFile) -> pq.FileMetaData:
-    """Read the footer of a Parquet file.
-
-    Raises:
-        InputError: The file is not Parquet.
-    """
+    """Read the footer of a file; raise InputError if it is not Parquet."""
     with open_source(file) as opened:
         try:
             return pq.read_metadata(opened)
@@ -76,12 +59,9 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
 
 
 def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the number in the file and the row or fault of every row.
+    """Yield each row's number in the file, and the row or its fault.
 
-    A row with invalid UTF-8 in any column is a fault. Memory is proportional to `batch_rows`.
-
-    Raises:
-        InputError: The row groups cannot be read.
+    Memory is proportional to `batch_rows`.
     """
     try:
         # With pre_buffer, or with all groups in one call, memory would grow with the run.

@@ -1,4 +1,4 @@
-"""Positions of rows in source files, for people.
+"""Positions of rows in source files, formatted for people.
 
 A position is the byte offset of a line, or the number of a row.
 """
@@ -17,13 +17,9 @@ _NUMBERED_FORMATS = (".parquet", ".xml", ".7z")  # with numbered rows; all other
 
 
 def line_number(file: SourceFile, offset: int) -> int | None:
-    """Return the number of the line at an offset, from 1, by counting lines.
+    """Count the lines up to a byte offset; the first line has number 1.
 
-    Returns:
-        None if more than 4 GiB precede the line, or if the file has holes because only a sample of it was fetched.
-
-    Raises:
-        InputError: The file cannot be read.
+    Return None if more than 4 GiB precede the line, or if the file has holes because only a sample of it was fetched.
     """
     number, position = 1, 0
     with open_source(file) as opened:
@@ -40,12 +36,7 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 
 def locate_line(file: SourceFile, line: int) -> int:
-    """Return the offset of a line by its number, from 1; the inverse of `line_number`.
-
-    Raises:
-        InputError: The file cannot be read.
-        UsageError: The format has numbered rows instead of lines, or the file has fewer lines.
-    """
+    """Return the byte offset of a line by its number; the inverse of `line_number`."""
     if file.name.lower().endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     offset, remaining = 0, line - 1
@@ -61,15 +52,9 @@ def locate_line(file: SourceFile, line: int) -> int:
 
 
 def format_row(name: str, row: int, file: SourceFile | None) -> str:
-    """Format the position of a row for people.
+    """Format a position as `line 12 (byte 3,456)`, or `row 12` in Parquet, XML and 7z.
 
-    The text is `line 12 (byte 3,456)`, `byte 3,456` if the line cannot be counted, or `row 12` for formats without
-    lines.
-
-    Args:
-        name: Name of the file; determines the format.
-        row: The row's `source_row`.
-        file: None if the file is not on this machine.
+    Without `file`, which may be on another machine, and if lines cannot be counted, the line number is omitted.
     """
     if name.lower().endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"
@@ -81,7 +66,7 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 
 
 def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
-    """Return a formatter for the rejects of these files."""
+    """Return a function that formats rejects of these files with their positions."""
     by_name = {file.name: file for file in files}
     return lambda reject: reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
 

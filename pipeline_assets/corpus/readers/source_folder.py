@@ -22,31 +22,20 @@ _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it an
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A local file and its name in the manifest.
-
-    Attributes:
-        name: Path relative to the source's folder, with `/`.
-        bytes: Size when the file was listed; reading a file of another size is an error.
-    """
+    """A local file and its name in the manifest."""
 
     path: Path
-    name: str
-    bytes: int
+    name: str  # path relative to the source's folder, with `/`
+    bytes: int  # size when the file was listed; reading a file of another size is an error
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """A part of a file of lines: the lines or multi-line records that begin in it.
-
-    Attributes:
-        start: Byte offset, possibly in the middle of a line.
-        stop: Offset of the first byte after the range; None if the file is one range, because it is compressed or one
-            text.
-    """
+    """A part of a file of lines: the lines or multi-line records that begin in it."""
 
     file: SourceFile
-    start: int = 0
-    stop: int | None = None
+    start: int = 0  # possibly in the middle of a line
+    stop: int | None = None  # exclusive; None if the file is one range, because it is compressed or one text
 
     @property
     def bytes(self) -> int:
@@ -58,12 +47,8 @@ def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
     """List the files below `root` that match any pattern, sorted by name.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
-    folders. A pattern that equals the name of a file matches that file, whatever characters it has.
-
-    Raises:
-        UsageError: A pattern matches no file or leads out of `root`, or a match is not a regular file or has no UTF-8
-            name.
-        RetryableError: A folder is not readable, so that its files would be omitted silently.
+    folders. A pattern that equals the name of a file matches that file, whatever characters it has. A pattern without a
+    match raises UsageError. An unreadable folder, whose files would be omitted silently, raises RetryableError.
     """
     try:
         return _list_files(root, patterns)
@@ -90,7 +75,7 @@ def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
 
 def _raise_if_unreadable(folder: Path) -> None:
-    """Raise PermissionError if a folder that `glob` would skip is not readable."""
+    """Raise PermissionError for an unreadable subfolder, which `glob` would skip."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -110,11 +95,7 @@ def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
 
 
 def open_source(file: SourceFile) -> BinaryIO:
-    """Open a file unbuffered, and check its size.
-
-    Raises:
-        RetryableError: The file is missing, not readable, or has another size than when it was listed.
-    """
+    """Open a file unbuffered; raise RetryableError if its size has changed."""
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
     except OSError as error:
@@ -163,17 +144,14 @@ def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
 class InputFolder(ABC):
     """A local folder that contains input files.
 
-    Its location does not affect digests, because manifests contain names, sizes and hashes.
-
-    Attributes:
-        path: Absolute path, or path relative to the data root.
+    Its path, absolute or relative to the data root, does not affect digests: manifests have names, sizes and hashes.
     """
 
     path: Path
 
     @abstractmethod
     def file_patterns(self) -> Sequence[str]:
-        """Return the patterns of the input files; the path must be absolute."""
+        """Return the patterns of the input files; needs an absolute path."""
 
     def resolve_path(self, root: Path) -> Self:
         """Return a copy with an absolute path."""
@@ -184,12 +162,9 @@ class InputFolder(ABC):
         return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe how the folder differs from a sealed manifest.
+        """Describe how names, sizes or times in the folder differ from a sealed manifest.
 
-        Names, sizes and modification times are compared.
-
-        Returns:
-            None if nothing changed. A missing folder counts as unchanged, because the sealed artifact does not need it.
+        Return None if they do not. A missing folder counts as unchanged, because the sealed artifact does not need it.
         """
         folder = self.resolve_path(root)
         if not folder.path.is_dir():
@@ -218,8 +193,8 @@ class SourceFolder(InputFolder):
         return self.patterns
 
 
-def has_changed(manifest: Manifest, folder: Path, name: str) -> bool:
-    """Check by size and time whether a listed file exists and changed after the seal."""
+def changed_after_seal(manifest: Manifest, folder: Path, name: str) -> bool:
+    """Check by size and time whether a listed file that still exists has changed."""
     modified = manifest.provenance.get(_MODIFIED, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:
@@ -236,49 +211,39 @@ def modified_ns(files: Sequence[SourceFile]) -> list[int]:
     return [file.path.stat().st_mtime_ns for file in files]
 
 
-def to_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
-    """Return the location and times of files for a manifest's provenance.
+def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
+    """Return the folder and modification times of files for a manifest's provenance.
 
-    `input_folder` reads the location back. A path in the data root is stored relative to it, because both may be moved
-    together.
+    A folder in the data root is stored relative to it, because both may be moved together.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return the folder of a manifest's inputs; None if it names none."""
+    """Return the folder and patterns of a manifest's inputs; None without a folder."""
     path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
     return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None
 
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:
-    """Return the absolute folder of a manifest's inputs; None if it names none."""
+    """Return the absolute folder of a manifest's inputs; None without a folder."""
     path = manifest.provenance.get(_FOLDER)
     return (root / path).absolute() if isinstance(path, str) else None
 
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files of a folder that a pin lists, in its order.
-
-    They are compared with the pin before and after use.
-
-    Raises:
-        InputError: The files differ from the pin.
-    """
+    """Yield the files of a folder that a pin lists; compare them before and after use."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
-    yield selected_files(folder, pin)
-    selected_files(folder, pin)  # raises if a file was changed while it was read
+    yield listed_files(folder, pin)
+    listed_files(folder, pin)  # raises if a file was changed while it was read
 
 
-def selected_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
-    """Return the files that a manifest lists; reading them checks their hashes.
+def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
+    """Return the files that a manifest lists, in the folder that has them now.
 
-    The folder is the current one, with an absolute path.
-
-    Raises:
-        InputError: The folder is missing, or its files have changed.
+    Raise InputError if their names, sizes or times have changed. Their hashes are checked while the files are read.
     """
     if not folder.path.is_dir():
         what = "the source folder no longer exists"

@@ -16,9 +16,8 @@ COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
-    """Return the format that a file name indicates; None if unknown.
+    """Return the format of a file, compressed or not, by its name; None if unknown.
 
-    The name may have the suffix of a compression. The content of a text file would not show whether its lines are JSON.
     `text_endings` are additional endings of text files, in lower case.
     """
     name = name.lower()

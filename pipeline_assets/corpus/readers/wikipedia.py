@@ -1,16 +1,15 @@
 """Pages of wikiextractor as Documents.
 
-- text: the title, a blank line, and the page without leading and trailing newlines (up to 14 remain where wikiextractor
-  removed sections), whether or not the file repeats the title; with `title: none`, the page alone. The title is also in
-  `meta`.
-- Text is unescaped once if it is output of `html.escape` (`AT&amp;T`, and no bare `&`, `<` or `>`), which loses
-  nothing. Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are
-  escaped as in the dump, and are unescaped.
+- The text is the title, a blank line, and the page without outer newlines; with `title: none`, the page alone. The
+  title is also in `meta`.
+- Page text that `html.escape` wrote (`AT&amp;T`, and no bare `&`, `<` or `>`) is unescaped once, which loses nothing.
+  Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are escaped in
+  every dump, and are always unescaped.
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url.
-- A page that consists of its title is rejected as `title_only`. These are redirects and pages of templates only, half
+- A page that consists of its title is rejected as `title_only`: redirects, and pages of templates only. They are half
   of the pages in some real files.
-- revid in `meta` is copied from the file. wikiextractor 3.1 writes the last id before the text there, which is the id
-  of the editor if the dump names one.
+- `revid` in `meta` is copied from the file. wikiextractor 3.1 writes the last id before the text there, which is the
+  editor's id if the dump names an editor.
 """
 
 import datetime
@@ -26,7 +25,7 @@ from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.section import Option, RecipeSection
@@ -86,17 +85,14 @@ class WikipediaRecipe(RecipeSection):
 
 
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
-    """Yield a Document or a Reject for every page that begins in the range.
+    """Yield a Document or a Reject for every page that begins in a range, in order.
 
-    They are in file order. The position of a page is the byte offset of its first line.
-
-    Raises:
-        InputError: The file is unusable (see `pages`); or a page belongs to another wiki than Wikipedia or than the
-            recipe's language, or its language is unknown.
+    The position of a page is the byte offset of its first line. A page of unknown language, of another wiki, or of
+    another language than the recipe's raises InputError.
     """
     name = piece.file.name
     licence = recipe.licence()
-    for offset, page in pages(piece):
+    for offset, page in read_pages(piece):
         document = page if isinstance(page, Fault) else _document(page, recipe, licence, piece, offset)
         yield document.to_reject(name, offset) if isinstance(document, Fault) else document
 
@@ -104,7 +100,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
 def _document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, offset: int
 ) -> Document | Fault:
-    """Convert a page to a Document; return a fault if it has no text."""
+    """Convert a page to a Document; return a fault if it has no text below its title."""
     body = _body(page)
     if not body.strip():
         return Fault("title_only", page.title)

@@ -1,6 +1,4 @@
-"""Pages in the output files of wikiextractor.
-
-A file consists of `<doc …>` elements or of JSON lines; its first bytes show which.
+"""Pages in wikiextractor's output files: `<doc …>` elements or JSON lines.
 
     <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">
     Anarchism
@@ -11,15 +9,14 @@ A file consists of `<doc …>` elements or of JSON lines; its first bytes show w
 
     {"id": "12", "revid": "99", "url": "…", "title": "Anarchism", "text": "Anarchism is …"}
 
-Facts that shape the code (wikiextractor 2.66 to 3.1.0, six real files in three languages):
+Behaviour of wikiextractor 2.66 to 3.1.0, in six real files of three languages:
 
 - The `<doc>` format is not XML: text and title may be unescaped, and a title may contain `"`. So a page is the text
   between two header lines, and a header line must match the whole pattern.
 - 3.x passes text through `html.escape` by default; older versions and `--html-safe ''` do not.
 - `<doc>` and JSON of 2.x repeat the title above the text; JSON of 3.x does not.
-- An extraction without pages (for example of a dump without line breaks) succeeds and consists of one empty file,
-  AA/wiki_00. If pages are larger than `--bytes`, AA/wiki_00 is empty too and other files follow. An empty file with
-  another name comes from an extraction that was killed.
+- AA/wiki_00 is empty if the extraction has no pages (for example of a dump without line breaks), or pages larger than
+  `--bytes`. Any other empty file comes from an extraction that was killed.
 """
 
 import itertools
@@ -42,7 +39,7 @@ _HEADER = re.compile(  # at the beginning of a line
     rb' title="(?P<title>[^\n]*?)"'
     rb'(?: language="[^"\n]*" revision="(?P<revision>[^"\n]*)")?>\r?\n'
 )
-_PREFIX = b'<doc id="'
+_HEADER_PREFIX = b'<doc id="'
 _FIRST_FILE = re.compile(r"(^|/)AA/wiki_00(\.\w+)?$")
 _END = b"</doc>"
 _END_LINE = re.compile(rb"^</doc>[ \t\r]*$", re.MULTILINE)
@@ -50,40 +47,29 @@ _TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": 
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page as stored in the file.
-
-    Attributes:
-        text: Text, with the title line if the file repeats it.
-        attributes: Additional keys of a JSON line.
-    """
+    """A page as stored in the file."""
 
     id: str
     revid: str | None
     url: str
     title: str
-    text: str
-    attributes: dict[str, Any]
+    text: str  # with the title line if the file repeats it
+    attributes: dict[str, Any]  # additional keys of a JSON line
 
 
-def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages that begin in the range, or their faults, with byte offsets.
+def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
+    """Yield the byte offset of each page that begins in a range, and page or fault.
 
     Pages are read to their ends. Faults: as for `json_rows`; missing or mistyped keys; invalid UTF-8; and
-    `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of concatenated files.
-
-    Raises:
-        InputError: From `open_extraction`, or a page is not closed before the next page or the end of the file.
+    `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of concatenated files. A
+    `<doc>` page that is not closed raises InputError.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)
 
 
 def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
-    """Return the format of the file, and its blocks of lines from the range on.
-
-    Raises:
-        InputError: The format is unknown, the file is empty and not the first of an extraction, or it cannot be read.
-    """
+    """Return the format of a file, and its blocks of lines from a range's start on."""
     if piece.start > 0:
         _, first = next(line_blocks(piece.file), (0, b""))
         return _detect_format(first, piece), line_blocks(piece.file, piece.start)
@@ -93,7 +79,7 @@ def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes
 
 
 def _detect_format(block: bytes, piece: ByteRange) -> Format:
-    """Return the format of a file by the first bytes of its first block of lines."""
+    """Detect the format of a file from its first block of lines."""
     beginning = block.lstrip()
     if beginning.startswith((b"{", b"[")):  # the reader of JSON lines rejects an array, with a fix
         return "json"
@@ -108,7 +94,7 @@ def _detect_format(block: bytes, piece: ByteRange) -> Format:
     if beginning.startswith((b"<mediawiki", b"<?xml")):
         raise InputError("the file is a dump, not an extraction", path, "run wikiextractor on it, and read its output")
     first_line = ascii(beginning.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
-    if beginning.startswith(_PREFIX):
+    if beginning.startswith(_HEADER_PREFIX):
         fix = 'pass files whose pages begin with a line <doc id="…" url="…" title="…">'
         raise InputError(f"the first line, {first_line}, is not a header of wikiextractor", path, fix)
     what = f"the first line, {first_line}, is neither <doc id=…> nor JSON"
@@ -164,7 +150,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 
 
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages of JSON lines, after checking the keys of the first line."""
+    """Yield the pages of JSON lines; the first line must have all keys of a page."""
     is_first = piece.start == 0
     for offset, row in json_rows(piece, read_lines(blocks, piece.stop)):
         if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
@@ -192,4 +178,4 @@ def count_pages(piece: ByteRange) -> int:
     lines = (line for _, line in read_lines(blocks, piece.stop))
     if format_ == "json":
         return sum(bool(line.strip()) for line in lines)
-    return sum(line.startswith(_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)
+    return sum(line.startswith(_HEADER_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)

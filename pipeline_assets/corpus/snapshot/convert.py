@@ -1,7 +1,4 @@
-"""Conversion of a hub dataset's rows to Document shards.
-
-The rows are row groups of Parquet, or the first rows of JSON lines.
-"""
+"""Conversion of a hub dataset's rows, Parquet or JSON lines, to Document shards."""
 
 import dataclasses
 import functools
@@ -20,14 +17,14 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
-    Converted,
+    ConvertedSource,
     columns_without_values,
     convert_shards,
     count_column_values,
     finish_source,
     write_outcomes,
 )
-from pipeline_assets.corpus.normalize.row_map import Row, RowMap
+from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
@@ -54,9 +51,7 @@ _BATCH_ROWS = 1024
 def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
     """Write the Document shards and rejects of a snapshot into the staging directory.
 
-    Raises:
-        InputError: The hub fails; rejects exceed the limit, which is checked after each shard; or more than 1 % of the
-            documents contain NUL characters.
+    The limit on rejects is checked after each shard, so that a bad source fails early.
     """
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
@@ -74,7 +69,7 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
         "dumps": plan.dumps(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
-    converted = Converted(named, id_deriver(recipe), decisions, reject_formatter=str)
+    converted = ConvertedSource(named, id_deriver(recipe), decisions, reject_formatter=str)
     fix = "loosen `rules` or `language` in the recipe"
     content = finish_source(staging, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     provenance = {**content.provenance, **fetched}
@@ -88,11 +83,10 @@ def convert_hub_rows(
     recipe: SnapshotRecipe,
     columns: LicensedColumns,
     settings: RunSettings,
-) -> Converted:
-    """Convert the rows that a raw artifact names, fetching those not cached.
+) -> ConvertedSource:
+    """Convert the rows that a raw pin names; fetch row groups that are not cached.
 
-    Raises:
-        InputError: The hub fails, or its listing differs from the raw artifact.
+    A listing of the hub that differs from the pin raises InputError.
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
@@ -106,7 +100,7 @@ def convert_hub_rows(
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_lines(plan.listing[0]) else []
-    return Converted(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
+    return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
 
 
 def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
@@ -122,16 +116,10 @@ def convert_shard(
     zstd_level: int,
     columns: LicensedColumns | None = None,
 ) -> Receipt:
-    """Convert the rows of one shard to Documents.
+    """Convert the rows of one shard to Documents, dropping rows that fail a rule.
 
-    Rows that fail a rule are dropped, and bad rows become rejects. With `columns`, rows may state their own licence,
-    which is looked up in the table of licences; otherwise all rows have the recipe's columns and its licence.
-
-    Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
-
-    Raises:
-        InputError: The bytes of a file cannot be read.
-        UsageError: Parquet lacks the licence column.
+    With `columns`, which replace the recipe's columns, rows may state their own licence. It is looked up in the table
+    of licences. Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()
@@ -151,8 +139,8 @@ def convert_shard(
 
 def _convert_lines(
     local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
-) -> Iterator[Row]:
-    """Yield the outcomes of the rows of JSON lines; dropped rows are only counted."""
+) -> Iterator[DocumentOrReject]:
+    """Yield the Documents and rejects of JSON lines; count dropped rows."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
@@ -170,11 +158,11 @@ def _convert_lines(
             if isinstance(failure, ColumnRule):
                 writer.count(dropped_key(failure.text))
             else:
-                yield rows.document(row, number) if failure is None else Reject(path, number, *failure)
+                yield rows.to_document(row, number) if failure is None else Reject(path, number, *failure)
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first failed rule, or reason and detail of a reject; None if neither."""
+    """Return the first failed rule, or a reject's reason and detail; else None."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
@@ -192,8 +180,8 @@ def _convert_parquet(
     rows: RowMap,
     columns: LicensedColumns | None,
     writer: ShardWriter,
-) -> Iterator[Row]:
-    """Yield the outcomes of a row group's rows; rules are applied to batches."""
+) -> Iterator[DocumentOrReject]:
+    """Yield the Documents and rejects of a Parquet row group; count dropped rows."""
     group = local.piece.group
     path, where = group.file.path, recipe.where(group.file.path)
     for batch_start, batch in _batches(local, where):
@@ -209,11 +197,11 @@ def _convert_parquet(
         kept = in_window & (failed < 0)
         row_numbers = (numbers[kept] + group.first_row).tolist()
         for row_number, row in zip(row_numbers, read_rows(batch.filter(bool_column(kept))), strict=True):
-            yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.document(row, row_number)
+            yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.to_document(row, row_number)
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each batch of the piece, and the number of rows before it in the group."""
+    """Yield each batch of a piece, after the number of its first row in the group."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:
@@ -232,7 +220,7 @@ def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatc
 def _in_window(
     rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows to read; poison rows are rejected here, unread.
+    """Return a mask of the rows to read, and reject poison rows unread.
 
     `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
     """

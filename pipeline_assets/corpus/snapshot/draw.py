@@ -29,10 +29,10 @@ def choose_pieces(
     seed: str,
     limit: tuple[Unit, int],
 ) -> list[Piece]:
-    """Draw the pieces of the sample; all pieces if there is less than the limit.
+    """Draw row groups until they reach the limit, or all of them if they do not.
 
-    `read_row_groups` reads the footers of some files, in their order. It is called once for each file that the sample
-    reaches, and for other files only if later row groups are at least half as large again as the earlier ones.
+    `read_row_groups` reads the footers of some files, in their order. It gets several files if the largest row group so
+    far predicts that the sample needs them, so that they can be fetched in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
@@ -44,6 +44,8 @@ def choose_pieces(
     for round_number in itertools.count():
         for rank in range(len(ranked)):
             if rank == len(ordered):
+                # If every further row group is as large as the largest so far, the amount needs this many files; take
+                # two thirds, so that footers are read in vain only if later row groups are half as large again.
                 needed_files = (amount - total) * 2 // (3 * largest) if largest else 1
                 for groups in read_row_groups(ranked[rank : rank + max(needed_files, 1)]):
                     ordered.append(sorted(groups, key=lambda group: seeded_rank(seed, group.file.path, group.number)))

@@ -36,10 +36,9 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Bytes [start, stop), one range per piece; empty for a piece inside the tail. For JSON lines, the blocks
-            of the only piece.
-        is_whole: Whether every row group is read. Then there is one range from 0 to the tail, so that the file can be
-            hashed.
+        ranges: Bytes [start, stop) of each piece; empty if the tail contains it. A file of JSON lines has one piece,
+            fetched in several ranges.
+        is_whole: All row groups are read, in one range from 0 to the tail, so that the file can be hashed.
     """
 
     file: HubFile
@@ -50,7 +49,7 @@ class FileRequest:
 
 @dataclass(frozen=True)
 class LocalPiece:
-    """A piece with the local spans of its footer and row group."""
+    """A piece with the cached spans of its row group and footer."""
 
     piece: Piece
     spans: tuple[Span, ...]
@@ -58,7 +57,7 @@ class LocalPiece:
 
 @dataclass(frozen=True)
 class SnapshotShard:
-    """Pieces that become one Document shard; `rows` counts source rows."""
+    """Pieces that become one Document shard."""
 
     name: str
     pieces: tuple[LocalPiece, ...]
@@ -69,7 +68,6 @@ class SnapshotShard:
 
     @property
     def text_bytes(self) -> int:
-        """Size of the text columns according to the footers."""
         return sum(local.piece.group.text_bytes for local in self.pieces)
 
 
@@ -97,7 +95,6 @@ def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) ->
 
 
 def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
-    """Count the bytes of a request that are not cached."""
     ranges = (bounds for bounds in request.ranges if bounds[0] < bounds[1])
     return sum(hub.count_missing_bytes(recipe.dataset, request.file, *bounds) for bounds in ranges)
 
@@ -105,7 +102,7 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[LocalPiece]:
-    """Fetch every piece in the plan's order; files that are read whole are hashed."""
+    """Fetch every piece; check the hashes of files that are read whole."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[LocalPiece], int]:
@@ -145,7 +142,7 @@ def plan_shards(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[Sna
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Pin a sample: the listing at the commit, and the row groups, which are fetched."""
+    """Fetch a sample and list its files and row groups as the inputs of a pin."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return BuildResult(
@@ -154,7 +151,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List the files of a snapshot; for JSON lines, all bytes that it may fetch."""
+    """List the files of a snapshot, with the bytes to fetch (for JSON lines, at most)."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
@@ -168,7 +165,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
-    """Return the plan, its pieces in the cache, and provenance of the fetch."""
+    """Plan and fetch a snapshot; return plan, cached pieces and provenance."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)
@@ -185,7 +182,7 @@ def fetch_snapshot(
 
 
 def _log_plan(plan: SnapshotPlan, source: str) -> None:
-    """Log the planned amounts, in total and by dump."""
+    """Log the planned rows, row groups and bytes, in total and by dump."""
     files, groups, rows = f"{plan.files} of {len(plan.listing)} files", len(plan.pieces), plan.rows
     size = sum(piece.group.stop - piece.group.start for piece in plan.pieces) / 1e6
     logger.info("plan %s: %s, %d row groups, %d rows, %.1f MB", source, files, groups, rows, size)

@@ -1,9 +1,8 @@
 """First rows of a hub dataset's files of JSON lines.
 
-The rows are drawn in proportion to the file sizes.
-Reading cannot start in the middle of a compressed file, and JSON lines have no footer, so rows are counted in one pass
-over the fetched bytes. Plain and compressed files are treated equally. In the plan, a file is one row group. Row
-numbers count from 0 without blank lines, as in `datasets`.
+A sample has rows of each file in proportion to its size. They are the first rows, because reading cannot start in the
+middle of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
+a snapshot, the first rows of a file are one row group. Row numbers count from 0 without blank lines, as in `datasets`.
 """
 
 import functools
@@ -38,14 +37,10 @@ _DAMAGED_FIX = "the file is damaged: pin another commit, or exclude it from `fil
 
 
 class SpanStream:
-    """Consecutive spans from the start of a file, as one stream.
-
-    Attributes:
-        read_spans: Spans whose reading has begun.
-    """
+    """Stream over consecutive spans from the start of a file."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self.read_spans: list[Span] = []
+        self.read_spans: list[Span] = []  # opened so far
         self._remaining = iter(spans)
         self._file: BinaryIO = io.BytesIO()
 
@@ -60,7 +55,7 @@ class SpanStream:
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return at most `size` bytes; none at the end of the last span."""
+        """Return at most `size` bytes; b"" at the end of the last span."""
         while not (block := self._file.read(size)):
             span = next(self._remaining, None)
             if span is None:
@@ -73,21 +68,14 @@ class SpanStream:
 
 @dataclass(frozen=True)
 class Prefix:
-    """First rows of a file.
-
-    Attributes:
-        line_bytes: Uncompressed size of these rows.
-        stop: Bytes of the file that were fetched for them, from its start.
-        is_whole, is_packed: Whether these are all rows of the file, and whether it is compressed.
-        columns: Columns that occur in the first rows.
-    """
+    """First rows of a file: their number and size."""
 
     rows: int
-    line_bytes: int
-    stop: int
-    is_whole: bool
-    is_packed: bool
-    columns: tuple[str, ...]
+    line_bytes: int  # uncompressed
+    stop: int  # number of bytes that were fetched, from the start of the file
+    is_whole: bool  # these are all rows of the file
+    is_compressed: bool
+    columns: tuple[str, ...]  # that occur in the first 100 rows
 
     def row_group(self, file: HubFile) -> RowGroup:
         """Return the rows as a row group of a plan."""
@@ -95,10 +83,10 @@ class Prefix:
 
 
 def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges [start, stop) in which a file of lines is fetched.
+    """Yield the byte ranges in which a file of lines is fetched, up to a `stop`.
 
-    Each block is twice as large as the one before, up to 64 MiB, so that a few rows need little traffic, and large
-    files few requests. Blocks that begin at or after `stop` are omitted.
+    Each range is twice as large as the previous one, up to 64 MiB, so that a few rows need little traffic, and large
+    files few requests.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
     while start < (size if stop is None else stop):
@@ -109,11 +97,7 @@ def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]
 def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     """Yield the decompressed lines of a file that are not blank.
 
-    Memory is one block or the longest line.
-
-    Raises:
-        InputError: The stream is truncated or damaged, a line is too long, or the file is UTF-16. The cached spans are
-            removed then.
+    Memory is one block or the longest line. If the file is damaged, its cached spans are removed.
     """
     try:
         text = decompress(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -127,14 +111,11 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
 
 
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
-    """Read the first rows of a file, and fetch it as far as necessary.
+    """Read the first rows of a file, and fetch as many bytes as necessary.
 
-    The limit is in rows or in bytes of lines, depending on `unit`, and includes the line that reaches it; None reads
-    all rows. A file that is fetched completely is checked against its hash.
-
-    Raises:
-        InputError: From the hub or `row_lines`, or the file is one JSON value over many lines.
-        UsageError: None of the first 100 rows has a column that the recipe names for the text or a rule.
+    The limit is in rows or in bytes of lines, depending on `unit`; the line that reaches it is the last one. None reads
+    all rows. A file that is fetched completely is checked against its hash. Each column that the recipe names for the
+    text or a rule must occur in the first 100 rows.
     """
     where = recipe.where(file.path)
     rows, line_bytes, is_whole = 0, 0, True
@@ -159,7 +140,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
 
 
 def _open_stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStream:
-    """Open a file as a stream that fetches each block when it is read."""
+    """Open a hub file as a stream that fetches each byte range when it is read."""
     return SpanStream(hub.fetch(dataset, commit, file, start, stop) for start, stop in block_ranges(file.size))
 
 
@@ -178,11 +159,10 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Choose the rows to read from each file, and return them by path in rank order.
+    """Read first rows of files until the amount is reached; return them by path.
 
-    Each file contributes rows in proportion to its size, and at least `MIN_SHARE`, until the amount is reached. If some
-    files are shorter than their share, the other files are read further. `read` reads the first rows of a file up to a
-    limit (None for all rows), in several threads.
+    Each file contributes rows in proportion to its size, and at least `MIN_SHARE`. If some files are shorter than their
+    share, the other files are read further. `read` reads the first rows of a file up to a limit (None for all rows).
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
@@ -191,9 +171,8 @@ def draw_prefixes(
     if unit != "files":
         requests = dict(_shares(ranked, amount, unit))
     while requests:
-        for file, prefix in zip(
-            requests, map_in_order(lambda request: read(*request), requests.items(), threads), strict=True
-        ):
+        prefixes = map_in_order(lambda request: read(*request), requests.items(), threads)
+        for file, prefix in zip(requests, prefixes, strict=True):
             drawn[file.path] = prefix
             progress.add(1, {"rows": prefix.rows})
         totals = {path: prefix.rows if unit == "documents" else prefix.line_bytes for path, prefix in drawn.items()}
@@ -211,7 +190,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return the file prefixes by path: drawn, or taken from a raw pin's inputs."""
+    """Return the first rows of files by path, drawn or as named by a raw pin's inputs."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
@@ -223,15 +202,17 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the prefix of a manifest's entry, after reading the columns of its head."""
+    """Return the first rows that a manifest's entry names; read only their columns."""
     [group] = entry["row_groups"]
     head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
-    line_bytes = group["stop"] * (4 if head.is_packed else 1)
-    return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_packed, head.columns)
+    line_bytes = group["stop"] * (4 if head.is_compressed else 1)
+    return Prefix(
+        group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_compressed, head.columns
+    )
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
-    """Yield files and their shares until the amount is reached."""
+    """Yield files and their shares of the amount until it is reached."""
     total_bytes = max(sum(file.size for file in files), 1)
     remaining = amount
     for file in files:

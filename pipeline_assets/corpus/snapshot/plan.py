@@ -25,20 +25,14 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a file, which was fetched with its footer.
+    """End of a Parquet file, fetched for its footer; or a file of JSON lines.
 
-    The footer itself is not kept: a footer with a thousand row groups needs 10 MB of memory, and a sample over all
-    dumps reads hundreds of footers.
-
-    Attributes:
-        spans: Spans up to the end of the file, in order; empty for JSON lines, which have no footer.
-        row_groups: Number of row groups in the file. JSON lines have one that is read, and another one if the file
-            continues after it.
-        columns: Column names.
+    The parsed footer is not kept: with a thousand row groups it needs 10 MB of memory, and a sample over all dumps
+    reads hundreds of footers.
     """
 
-    spans: tuple[Span, ...]
-    row_groups: int
+    spans: tuple[Span, ...]  # up to the end of the file, in order; empty for JSON lines, which have no footer
+    row_groups: int  # in the file; JSON lines have one that is read, and another one if the file continues after it
     columns: tuple[str, ...]
 
 
@@ -57,17 +51,11 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
 
 @dataclass(frozen=True)
 class SnapshotPlan:
-    """Plan of the rows to read.
+    """Files and row groups to read."""
 
-    Attributes:
-        listing: Every file that matches the recipe's patterns, sorted by path.
-        pieces: Row groups in the order in which they are converted.
-        tails: Ends of the files whose footers were read, by path.
-    """
-
-    listing: Sequence[HubFile]
-    pieces: Sequence[Piece]
-    tails: Mapping[str, Tail]
+    listing: Sequence[HubFile]  # every file that matches the recipe's patterns, sorted by path
+    pieces: Sequence[Piece]  # in the order in which they are converted
+    tails: Mapping[str, Tail]  # of the files whose footers were read, by path
 
     @property
     def has_language(self) -> bool:
@@ -84,7 +72,7 @@ class SnapshotPlan:
         return len({piece.group.file.path for piece in self.pieces})
 
     def dumps(self) -> dict[str, dict[str, int]]:
-        """Count rows and row groups by dump, which is the folder of a file."""
+        """Count rows and row groups by crawl dump, which is the folder of a file."""
         shares: dict[str, dict[str, int]] = {}
         for piece in self.pieces:
             dump = PurePosixPath(piece.group.file.path).parent.name or "."
@@ -104,11 +92,7 @@ def plan_snapshot(
     """List the files and draw the sample.
 
     For Parquet, this fetches the footers but no rows. For JSON lines, which have no footers, it fetches the rows,
-    unless `pinned` has the inputs of a raw pin of this recipe, which contain the drawn rows.
-
-    Raises:
-        InputError: The hub fails, or a file lacks a column that the recipe names.
-        UsageError: No file matches the recipe's patterns.
+    unless `pinned` has the inputs of a raw pin of this recipe, which name the drawn rows.
     """
     listing = list_data_files(hub, recipe)
     if is_lines(listing[0]):
@@ -130,11 +114,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List the files that match the recipe's patterns, sorted by path.
-
-    Raises:
-        UsageError: No file matches, or some files are JSON lines and others are not.
-    """
+    """List the files that match the recipe's patterns, by path; all have one format."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"
@@ -155,7 +135,7 @@ def is_lines(file: HubFile) -> bool:
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
-    """Return the listing as manifest inputs, with row groups of files that are read."""
+    """Return the listed files as manifest inputs, with the row groups that are read."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
         group = piece.group

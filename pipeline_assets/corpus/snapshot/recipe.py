@@ -25,13 +25,12 @@ _REVISION_RULE = "a revision must be a commit of 40 hex digits, because branches
 
 
 class Amount(RecipeSection):
-    """Amount of rows to read; exactly one key.
+    """Amount of rows to read; exactly one key must be set.
 
     Attributes:
         files: Whole files, the first in rank order.
-        documents: Source rows, before any filter; the last row group is truncated.
-        text_bytes: Uncompressed bytes of the text column according to the footers; the last row group is read
-            completely.
+        documents: Source rows, before any filter; of the last row group, only as many as needed are read.
+        text_bytes: Uncompressed bytes of the text column according to the footers; row groups are read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -48,19 +47,18 @@ class Amount(RecipeSection):
 
     @property
     def limit(self) -> tuple[Unit, int]:
-        """Unit of the amount, and its value."""
+        """Unit and value of the amount."""
         return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
 class HubRows(RecipeSection):
-    """Rows of a split of a dataset at a commit, with the rules for them.
+    """Rows of a split of a dataset at a commit, with rules that decide which are kept.
 
     Attributes:
         files: Patterns of paths in the dataset, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
-        seed: Seed for drawing row groups.
-        max_reject_fraction: Maximum share of rejected rows; more stop the build.
+        max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
     dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
@@ -93,11 +91,11 @@ class HubRows(RecipeSection):
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Return the columns that the rules need, each with the fix for a missing column."""
+        """Return the columns that the rules need, each with the fix if it is missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:
-        """Return the name of a file of the dataset for errors."""
+        """Return the name by which errors refer to a file of the dataset."""
         return f"{self.dataset}@{self.revision}:{path}"
 
 
@@ -105,8 +103,7 @@ class SnapshotRecipe(HubRows):
     """Rows of a hub dataset as Document shards.
 
     Attributes:
-        name: Name of the folder, `corpora/<name>/<commit>`. Two samples of one commit need different names. Changes no
-            byte.
+        name: Name in the folder `corpora/<name>/<commit>`; changes no byte. Two samples of one commit need two names.
         shard_text_bytes: The row group that reaches this size ends a shard.
     """
 
@@ -115,14 +112,10 @@ class SnapshotRecipe(HubRows):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def rows_content(self) -> Mapping[str, Any]:
-        """Return the recipe content that determines bytes, so that sets share a snapshot."""
+        """Return the recipe without its name, so that equal snapshots are shared."""
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
     def from_rows(cls, content: Mapping[str, Any]) -> Self:
-        """Return the recipe of a stored `rows_content`, with a placeholder name.
-
-        Raises:
-            UsageError: This version of the program does not support the recipe.
-        """
+        """Parse a stored `rows_content` into a recipe with a placeholder name."""
         return cls.from_content({**content, "name": "unnamed"})

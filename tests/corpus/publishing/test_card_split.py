@@ -10,7 +10,7 @@ from nemotron_rows import LOOKUP, QUESTION, called
 from published_splits import normalise, said
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits
+from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits
 from pipeline_assets.spine.errors import InputError
 
 
@@ -19,7 +19,7 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     given = [*made_rows("chat_if"), tools, {"messages": []}, said("x", license="MIT"), *made_rows("low")]
     built = normalise(tmp_path, "low-part", given, 900)
 
-    [split], sources = card_splits([built])
+    [split], sources = collect_splits([built])
 
     paths = sorted((built.folder / "data").iterdir())
     files = [pq.ParquetFile(path) for path in paths]
@@ -43,4 +43,4 @@ def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4] + b"PARX")
 
     with pytest.raises(InputError, match=f"{path}: the file differs from its manifest"):
-        card_splits([built])
+        collect_splits([built])

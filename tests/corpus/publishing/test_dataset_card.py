@@ -15,7 +15,7 @@ from published_splits import card_of, content_of, licences_of, normalise, publis
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits, dataset_card
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
 HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'
@@ -56,7 +56,7 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
         "all": [said("six")],
     }
     built = [normalise(tmp_path, split, given, 200) for split, given in rows.items()]
-    splits, sources = card_splits(built)
+    splits, sources = collect_splits(built)
     card = replace(content_of(*splits), sources=sources)
     folder = publish(tmp_path / "published", built, dataset_card(card))
 

@@ -71,8 +71,8 @@ def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, f
     head = someone_commits(place, "notes.txt", b"hello")
     after_another, no_plan = send(first, place)
 
-    assert (again, plan.parts) == (commit, [])
-    assert (after_another, no_plan.parts) == (head, []) and place.hub.commits()[NAME] == head
+    assert (again, plan.commits) == (commit, [])
+    assert (after_another, no_plan.commits) == (head, []) and place.hub.commits()[NAME] == head
     assert place.sent() == sent and len(set(sent)) == len(sent) > 0
 
 
@@ -101,7 +101,7 @@ def someone_commits(place: Place, path: str, content: bytes) -> str:
 def test_others_may_commit_and_what_they_added_stays(
     place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_FILES", 2)
+    monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
     real, calls = HfApi.create_commit, itertools.count()
 
     def disturbed(api: HfApi, *arguments: Any, **options: Any) -> Any:
@@ -151,7 +151,7 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
     answered: bool,
 ) -> None:
     """Before a request reaches the hub, or when it did and nobody learns of its answer."""
-    monkeypatch.setattr(publishing, "_FILES", 2)
+    monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
     real, made = httpx2.Client.send, second if update else first
     if update:
         send(first, place)
@@ -277,18 +277,18 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
 def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
     place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_FILES", 2)
+    monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
     send(first, place)
     before, after = ({file.path: file.sha256 for file in made.manifest.storage} for made in (first, second))
 
-    *firsts, last = plan_publication(made_of(second, place), place.repo()).parts
+    *firsts, last = plan_publication(made_of(second, place), place.repo()).commits
 
-    new = [item.path for part in firsts for item in part.items]
+    new = [item.path for part in firsts for item in part.uploads]
     assert sorted(new) == sorted(after.keys() - before.keys()) != []
-    sizes = [len(part.items) for part in firsts]
+    sizes = [len(part.uploads) for part in firsts]
     assert sizes == [2] * (len(new) // 2) + [1] * (len(new) % 2) and not any(part.deletions for part in firsts)
     changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
-    assert {item.path for item in last.items} == changed | {"README.md", "manifest.json"}
+    assert {item.path for item in last.uploads} == changed | {"README.md", "manifest.json"}
     assert set(last.deletions) == before.keys() - after.keys() != set()
 
 

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import prepare_publication
-from pipeline_assets.corpus.publishing.publish import Plan, publish
+from pipeline_assets.corpus.publishing.publish import PublicationPlan, publish
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
 
@@ -54,7 +54,7 @@ def impatient(place: Place) -> HubRepo:
     return replace(repo, hub=replace(repo.hub, progress_s=PROGRESS_S))
 
 
-def send(artifact: Artifact, place: Place, *faults: Fault) -> tuple[str, Plan]:
+def send(artifact: Artifact, place: Place, *faults: Fault) -> tuple[str, PublicationPlan]:
     """Publish while faults are in force; each of them must hit an answer."""
     repo = impatient(place)
     publication = prepare_publication(artifact, repo)

@@ -18,7 +18,7 @@ LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")
 def read(row: dict[str, Any], **columns: str | None) -> Document | Reject:
     """The row, at place 7 of `a.jsonl`; columns that aren't given are none, the text is in `text`."""
     named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
-    return RowMap(LicensedColumns(**named), LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).document(row, 7)  # type: ignore[arg-type]
+    return RowMap(LicensedColumns(**named), LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)  # type: ignore[arg-type]
 
 
 def document(row: dict[str, Any], **columns: str | None) -> Document:
@@ -172,7 +172,7 @@ UNSAID = LicensedColumns()
 
 
 def of_usual_columns(row: dict[str, Any]) -> Document:
-    made = RowMap(UNSAID, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).document(row, 7)
+    made = RowMap(UNSAID, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
     assert isinstance(made, Document), made
     return made
 

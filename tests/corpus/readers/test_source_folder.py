@@ -11,9 +11,9 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.source_folder import (
     SourceFile,
     SourceFolder,
+    folder_provenance,
     input_folder,
-    selected_files,
-    to_provenance,
+    listed_files,
 )
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
@@ -32,7 +32,7 @@ def sealed(folder: SourceFolder) -> Manifest:
     files = folder.files()
     inputs = [{"name": file.name, "digest": "sha256:…", "bytes": file.bytes} for file in files]
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, inputs, None, {}, {}, [])
-    return Manifest("stage_a/raw", "notes", identity, [], to_provenance(folder, files, Path("/data")))
+    return Manifest("stage_a/raw", "notes", identity, [], folder_provenance(folder, files, Path("/data")))
 
 
 def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder) -> None:
@@ -66,7 +66,7 @@ def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
     change(folder.path)
 
     assert folder.describe_changes(Path(), manifest) == words.format(folder.path)
-    assert refusal(lambda: selected_files(folder, manifest)) == (
+    assert refusal(lambda: listed_files(folder, manifest)) == (
         f"{folder.path}: {words.format(folder.path)} since they were hashed; "
         "stop writing to the folder, and run the recipe again"
     )
@@ -78,7 +78,7 @@ def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: Sourc
     folder.path.rename(folder.path.with_name("elsewhere"))
 
     assert folder.describe_changes(Path(), manifest) is None
-    assert refusal(lambda: selected_files(folder, manifest)) == (
+    assert refusal(lambda: listed_files(folder, manifest)) == (
         f"{folder.path}: the source folder no longer exists; "
         "restore it, create a link to its new path, or correct the source's path"
     )
@@ -99,7 +99,7 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
     moved = SourceFolder(folder.path.rename(tmp_path / "moved"), folder.patterns)
 
     assert moved.describe_changes(Path(), manifest) is None
-    assert selected_files(moved, manifest) == [
+    assert listed_files(moved, manifest) == [
         SourceFile(tmp_path / "moved" / "a.jsonl", "a.jsonl", 7),
         SourceFile(tmp_path / "moved" / "deep" / "b.jsonl", "deep/b.jsonl", 12),
     ]
@@ -109,7 +109,7 @@ def test_a_manifest_names_its_folder_which_moves_with_the_data_root_that_it_is_b
     folder: SourceFolder, tmp_path: Path
 ) -> None:
     assert input_folder(sealed(folder), Path("/elsewhere")) == folder
-    provenance = to_provenance(folder, folder.files(), tmp_path)
+    provenance = folder_provenance(folder, folder.files(), tmp_path)
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])
 
     found = input_folder(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))

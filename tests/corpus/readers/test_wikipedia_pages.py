@@ -11,7 +11,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, pages
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, read_pages
 
 Source = Callable[..., SourceFile]
 URL = "https://en.wikipedia.org/wiki?curid="
@@ -27,7 +27,7 @@ def line(number: int, text: str = "Text.", **others: object) -> str:
 
 
 def read(file: SourceFile, range_bytes: int = 1 << 30) -> list[tuple[int, Page | Fault]]:
-    return [page for piece in split_byte_ranges(file, range_bytes) for page in pages(piece)]
+    return [page for piece in split_byte_ranges(file, range_bytes) for page in read_pages(piece)]
 
 
 def ids(file: SourceFile) -> list[str]:

@@ -1,7 +1,4 @@
-"""Bytes of a Posts.xml, from the file itself or from a site's .7z.
-
-An archive is not unpacked to disk.
-"""
+"""Bytes of a Posts.xml, read from the file itself or streamed from a site's .7z."""
 
 import lzma
 import os
@@ -32,12 +29,7 @@ _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
 
 def is_archive(file: Path) -> bool:
-    """Check by its first bytes whether a file is a 7z archive.
-
-    Raises:
-        RetryableError: The file cannot be read.
-        InputError: A file named .7z is not an archive, for example an error page of a server.
-    """
+    """Check whether a file begins as a 7z archive; reject any other file named .7z."""
     try:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
@@ -60,13 +52,10 @@ def site_host(file: Path) -> str:
 
 
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
-    """Yield blocks of a Posts.xml from `start` to `stop`, or all of an archived one.
+    """Yield blocks of a Posts.xml, from `start` to `stop` if it is not in an archive.
 
-    A thread unpacks an archive, ahead by the size of a pipe: close the iterator to end it early.
-
-    Raises:
-        InputError: An archive has no Posts.xml, or several; is encrypted; expands too much, or without a memory bound;
-            or is damaged, which may show after the last block, by its checksum.
+    A thread unpacks an archive, ahead by the size of a pipe; close the iterator to stop it early. A damaged archive may
+    fail only after the last block, by its checksum.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:
@@ -87,7 +76,7 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
 
 
 def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
-    """Unpack the Posts.xml of an archive into a pipe, in a thread."""
+    """Unpack the Posts.xml of an archive into a pipe."""
     with open(writing, "wb") as pipe:
         open_archive = require_py7zr(file)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
@@ -121,10 +110,7 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 def _find_posts(archive: "SevenZipFile", file: Path) -> str:
     """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
 
-    Sizes are read from the archive's header; py7zr never unpacks more than the header declares, 128 MB at a time.
-
-    Raises:
-        InputError: Unpacking is unsafe, or the archive does not have exactly one Posts.xml.
+    The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.
     """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     unsafe = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]

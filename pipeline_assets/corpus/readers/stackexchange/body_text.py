@@ -37,7 +37,7 @@ _START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
 _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _TICKS = re.compile("`+")
-_MAX_DEPTH = 32  # of nested quotes, and of nested lists; deeper ones are written at this depth
+_MAX_DEPTH = 32  # marks of nested quotes and lists; deeper text gets the marks of this depth
 _MARKS = "> " * _MAX_DEPTH
 _MAX_TICKS = 100
 # Defaults of the sites' editor, in two of five images.
@@ -61,7 +61,7 @@ def _decode_entities(text: str) -> str:
 
 
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
-    """Yield each text before a tag, the tag's name and attributes, and its end."""
+    """Yield the text before each tag, its name and attributes, and its end offset."""
     position = 0
     for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
         for token in pattern.finditer(searched, position):
@@ -74,7 +74,7 @@ def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _alt_text(attributes: str) -> str:
-    """Return the alternative text of an image, with spaces around it."""
+    """Return an image's `alt` text between spaces; "" for the editor's default."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             text = _decode_entities("".join(values))

@@ -1,8 +1,8 @@
 """Rows and posts of a Posts.xml.
 
-The file is read block by block; memory is one block and the longest row. `<posts>` contains empty elements
-`<row … />` and white space. Values contain no `<`, so the file is split at that character, and expat parses each row as
-an XML document of its own. So rows have no DTD and no entities, and malformed rows are rejected singly.
+`<posts>` contains only empty elements `<row … />` and white space, and values contain no `<`. So the file is split at
+that character, and expat parses each row as an XML document of its own: without a DTD or entities, and malformed rows
+are rejected one by one. Memory is one block and the longest row.
 """
 
 import re
@@ -35,11 +35,7 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 
 
 class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
-    """A question or an answer, with the dump's attributes other than user names.
-
-    Attributes:
-        row: Number of the row in the file.
-    """
+    """A question or an answer, with the dump's attributes other than user names."""
 
     post_type_id: int
     id: int
@@ -60,7 +56,7 @@ class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
     closed_date: str | None
     community_owned_date: str | None
     content_license: str | None
-    row: int = 0
+    row: int = 0  # number in the file
 
 
 _NAMES = Post.__struct_encode_fields__[:-1]
@@ -68,27 +64,22 @@ _INTEGERS = [field.encode_name for field in msgspec.structs.fields(Post)[:-1] if
 
 
 class Row(NamedTuple):
-    """A row of the file.
+    """A row of the file, with its attributes by name."""
 
-    Attributes:
-        attributes: Values; an invalid character is replaced by U+FFFD, and reported in `fault`.
-        size: Bytes from the first attribute name to the last quote.
-    """
-
-    attributes: dict[str, str]
-    size: int
+    attributes: dict[str, str]  # U+FFFD replaces an invalid character, which `fault` reports
+    size: int  # bytes from the first attribute name to the last quote
     fault: Fault | None
 
-    def number(self, name: str) -> int:
-        """Return an attribute as a positive number of up to 15 digits; 0 if it is not one."""
+    def positive_integer(self, name: str) -> int:
+        """Return an attribute of up to 15 digits; 0 if missing, negative or not a number."""
         value = self.attributes.get(name, "")
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the id of the row's question (0 if unknown), and the post or its fault."""
-        values, kind = self.attributes, self.number("PostTypeId")
+        """Return the id of the row's question, 0 if unknown, and its post or fault."""
+        values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
-        thread = self.number(name) if name and self.number("Id") else 0
+        thread = self.positive_integer(name) if name and self.positive_integer("Id") else 0
         if self.fault is not None or not thread:
             return 0, self.fault or Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
         for name in _INTEGERS:
@@ -104,14 +95,10 @@ class Row(NamedTuple):
 
 
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
-    """Yield the rows of a file, or of a part of one, in file order.
+    """Yield the rows of a file, or of a part of a file, in file order.
 
-    A part begins at byte `start`, between rows; at 0 it includes the file's head. `is_last` means that it includes the
-    file's end. Errors name the file by `where`.
-
-    Raises:
-        InputError: The file is not a Posts.xml, has something other than rows (the error names the byte), or is
-            truncated.
+    A part begins at byte `start`, between rows; at 0 it includes the file's head. If `is_last`, it includes the file's
+    end. Errors name the file by `where`, and the byte.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
@@ -144,7 +131,7 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
 
 
 def _parse_row(row: bytes, where: str, offset: int) -> Row:
-    """Parse the bytes of one row; raise InputError if they are anything else."""
+    """Parse the bytes of one row; raise InputError if they contain anything else."""
     match = _ROW.match(row)
     if match is None or match.end() < len(row):
         length = match.end() if match else 0

@@ -1,10 +1,9 @@
-"""Sorted runs of a dump's rows, divided into buckets by ranges of questions.
+"""Sorted runs of a dump's rows, which are read in buckets: ranges of question ids.
 
-A run is a file of frames in order of question ids, one for each block of BLOCK_IDS ids with rows. A frame is a
-MessagePack list compressed by zstd with a checksum. It has for each row the id of its question, its number, and its
-post or fault. Next to each run is its index, which is one such frame: for each block its number, its rows, their bytes
-in the dump, and the bytes of its frame. Buckets are planned from the sizes of blocks, so they do not depend on the
-division into runs.
+A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
+frame is a MessagePack list, compressed by zstd with a checksum, of (question id, row number, post or fault). The index
+next to a run is a frame of (block number, rows, their bytes in the dump, bytes of the frame). Buckets are planned from
+the sizes of blocks, so they do not depend on the division into runs.
 """
 
 import contextlib
@@ -51,13 +50,13 @@ _index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 @dataclass(frozen=True)
 class SpillShard:
-    """A part of a file between rows, or a whole archive; its `rows` are unknown."""
+    """A part of a file that begins and ends between rows, or a whole archive."""
 
     name: str
     file: Path
     start: int
     stop: int | None
-    rows: int = 0
+    rows: int = 0  # unknown
 
 
 def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
@@ -74,16 +73,10 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes: int = RUN_BYTES) -> Receipt:
-    """Write the sorted runs of one part of a file; a stage for the engine.
+    """Write the sorted runs of one part of a file, each followed by its index.
 
-    Memory is `run_bytes` plus the longest row.
-
-    Returns:
-        Files: the runs, each before its index. Counts: `rows` read; `spilled` rows, which pass 2 accounts for; and
-            `dropped/<post type>`, posts that are neither question nor answer.
-
-    Raises:
-        InputError: The file cannot be read to its end.
+    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows` read; `spilled` rows, whose fates pass 2
+    decides; `dropped/<post type>`, posts that are neither question nor answer.
     """
     where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
@@ -98,9 +91,9 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the block, dump size and encoded row of each question or answer."""
+    """Yield the block, bytes in the dump and encoded row of each question or answer."""
     for number, row in enumerate(rows):
-        kind = row.number("PostTypeId")
+        kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
         if ANSWER < kind <= _LAST_POST_TYPE:
             counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
@@ -116,28 +109,23 @@ def _write_run(folder: StagingView, name: str, rows: list[tuple[int, int, bytes]
     with DurableFile(folder.path(name)) as file:
         for block, block_rows in itertools.groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
             _, sizes, spilled = zip(*block_rows, strict=True)
-            index.append((block, len(sizes), sum(sizes), file.write(_pack(list(map(msgspec.Raw, spilled))))))
-    return [OutputFile.plain(name, len(rows), file), folder.write(f"{name}.index", _pack(index))]
+            index.append((block, len(sizes), sum(sizes), file.write(_encode_frame(list(map(msgspec.Raw, spilled))))))
+    return [OutputFile.plain(name, len(rows), file), folder.write(f"{name}.index", _encode_frame(index))]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A shard of pass 2: the rows of a range of blocks in all runs.
-
-    Attributes:
-        runs: Path of each run, and the number of its part's first row, which is added to its row numbers.
-        rows: Number of posts, unreadable ones included.
-    """
+    """A shard of pass 2: the rows of a range of blocks in all runs."""
 
     name: str
-    runs: tuple[tuple[Path, int], ...]
+    runs: tuple[tuple[Path, int], ...]  # with the file's row number of the first row in the run's part
     first_block: int
     last_block: int
     rows: int
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan ranges of questions of about `bucket_bytes`; needs all receipts of pass 1."""
+    """Plan buckets of about `bucket_bytes` of the dump from all receipts of pass 1."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
@@ -154,7 +142,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
 
 
 def read_bucket(bucket: Bucket) -> list[SpilledRow]:
-    """Return the rows of a bucket, sorted by question and number."""
+    """Return the rows of a bucket, sorted by question and row number."""
     bucket_rows: list[SpilledRow] = []
     for run, first_row in bucket.runs:
         offset = 0
@@ -162,21 +150,21 @@ def read_bucket(bucket: Bucket) -> list[SpilledRow]:
             for block, _, _, size in _read_index(run):
                 if bucket.first_block <= block <= bucket.last_block:
                     file.seek(offset)
-                    rows = _rows.decode(_unpack(file.read(size), run))
+                    rows = _rows.decode(_decode_frame(file.read(size), run))
                     bucket_rows += [(key, number + first_row, post) for key, number, post in rows]
                 offset += size
     return sorted(bucket_rows, key=itemgetter(0, 1))
 
 
 def _read_index(run: Path) -> list[tuple[int, int, int, int]]:
-    return _index.decode(_unpack(run.with_name(f"{run.name}.index").read_bytes(), run))
+    return _index.decode(_decode_frame(run.with_name(f"{run.name}.index").read_bytes(), run))
 
 
-def _pack(content: object) -> bytes:
+def _encode_frame(content: object) -> bytes:
     return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(msgspec.msgpack.encode(content))
 
 
-def _unpack(frame: bytes, run: Path) -> bytes:
+def _decode_frame(frame: bytes, run: Path) -> bytes:
     try:
         content = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError:

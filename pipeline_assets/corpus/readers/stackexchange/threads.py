@@ -1,17 +1,7 @@
 """Spilled rows of a site → one Document per question thread.
 
-The text of a Document consists of the title, the question, and each answer after a line `Answer:`, separated by blank
-lines:
-
-    Why is the sky blue?
-
-    My teacher says it reflects the sea.
-
-    Answer:
-
-    Rayleigh scattering.
-
-User names are omitted. `meta` has the account ids and the URL of the thread, which the licence requires for
+The text of a Document is the title, the question, and each answer after a line `Answer:`, separated by blank lines.
+User names are omitted; `meta` has the account ids and the URL of the thread, which the licence requires for
 attribution.
 
 Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under
@@ -69,18 +59,14 @@ Outcome = Document | Reject | str
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Yield the outcome of every row of a bucket in a window.
 
-    Documents and dropped posts come by question id, then rejects by row. In a Document, the accepted answer comes
-    first, then the others by descending score, then by id. The posts of a Document are its question, at `source_row`,
-    and the `answers` in `extra` of its `meta`. The window numbers rows in the order of questions, then of the file.
+    Order: poison rows; Documents and dropped posts by question id; then other rejects by row. In a Document, the
+    accepted answer comes first, then the others by descending score, then by id. Its `source_row` is the question's,
+    and `answers` in its `meta` has the rows of the answers. The window counts rows by question, then by row number.
     `file` is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
-    `killed_worker`, which come first. Dropped, once per post: `low_question_score`, `low_answer_score`, `few_answers`;
-    and `empty_answer`, an answer without text.
-
-    Raises:
-        InputError: A spilled run is damaged.
+    `killed_worker`. Dropped, once per post: `low_question_score`, `low_answer_score`, `few_answers`, `empty_answer`.
     """
     rows = []
     for place, row in window.enumerate_rows(read_bucket(bucket), 0):
