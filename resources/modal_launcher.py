@@ -47,7 +47,7 @@ class ModalLauncherFactory:
             tokens, shards = tokens + split_tokens, shards + split_shards
             yield f"{work.split}: {self.settings.describe_estimate(split_tokens, split_shards)}"
             rows = min(split_shards * work.recipe.shard_rows, work.rows)
-            refusal = self.settings.refusal(work.split, split_tokens, split_shards, rows, spent)
+            refusal = self.settings.start_error(work.split, split_tokens, split_shards, rows, spent)
             refusals.append(self._refusal(work) or refusal)
             spent += self.settings.cost(split_tokens / self.settings.tokens_per_s) or 0.0
         if len(works) > 1:

@@ -136,7 +136,7 @@ def deduplicated_targets(
 
     Prompts must not contain an item of the evaluation sets `items`; None skips decontamination.
     """
-    near, kept = rules.by_prompt(), list[Target]()
+    near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for target in rows:
         scopes.setdefault(rules.split_scope(str(target.partition)), []).append(target)

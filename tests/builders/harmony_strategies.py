@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role, header
+from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role, render_header
 
 # Pieces that make control tokens, or nearly, at the seams of content and structure.
 PIECES = ["<|", "|>", "<", "|", ">", "start", "end", "message", "call", "return", "channel", "constrain", "<|end|>"]
@@ -21,7 +21,7 @@ def _is_utf8(text: str) -> bool:
 
 def _is_writable(message: Message) -> bool:
     try:
-        header(message.role, message.name, message.recipient, message.channel, message.content_type)
+        render_header(message.role, message.name, message.recipient, message.channel, message.content_type)
     except Refusal:
         return False
     return True

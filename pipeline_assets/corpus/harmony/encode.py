@@ -25,8 +25,8 @@ from pipeline_assets.corpus.harmony.message import (
     Refusal,
     Role,
     Template,
-    first_special,
-    header,
+    find_special,
+    render_header,
 )
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
@@ -44,7 +44,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         Refusal: The content has control tokens or a lone surrogate, or a header cannot be read back. Names the number
             of the message.
     """
-    kept = _kept(messages, analysis)
+    kept = _rendered_numbers(messages, analysis)
     parts: list[str] = []
     parsed: list[ParsedMessage] = []
     position = 0
@@ -52,7 +52,9 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         message = messages[number]
         try:
             _check_content(message.content)
-            opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
+            opening = render_header(
+                message.role, message.name, message.recipient, message.channel, message.content_type
+            )
         except Refusal as refusal:
             raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
         terminator = Terminator.CALL if message.is_call else Terminator.END
@@ -78,7 +80,7 @@ RENDERERS = {Template.HARMONY_1: render_harmony}
 
 def _check_content(content: str) -> None:
     """Raise `Refusal` at the first control token or lone surrogate."""
-    if token := first_special(content, 0, len(content)):
+    if token := find_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
     if not content.isascii():
         try:
@@ -87,7 +89,7 @@ def _check_content(content: str) -> None:
             raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
-def _kept(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+def _rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
     """Return the numbers of the messages that are rendered."""
     dropped_before = 0 if analysis is Analysis.KEEP else len(messages)
     if analysis is Analysis.AUTO_DROP:
@@ -141,7 +143,7 @@ _ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repea
 _MODES: list[LossMode] = [AssistantLast(), *_ALL]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
 """Loss modes by their rules."""
-_BARE: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
+_DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
 
 
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
@@ -157,7 +159,7 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
-        column, stored, known = "loss_mode", loss_mode, _BARE
+        column, stored, known = "loss_mode", loss_mode, _DEFAULT_MODES
     if stored not in known:
         raise ValueError(f"{column} is {stored!r}, none of: {', '.join(known)}")
     return known[stored]

@@ -32,7 +32,7 @@ STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
 _MAX_BARS = 16
 
 
-def first_special(text: str, start: int, stop: int) -> re.Match[str] | None:
+def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
     """Find the first match of `SPECIAL` in a part of a text.
 
     Contents are long and have none. Finding a single character is many times faster than finding two, and `|` is rare
@@ -151,15 +151,15 @@ def content_text(content: JsonValue) -> str:
     try:
         return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(finite(content), sort_keys=True, ensure_ascii=False)
+        return json.dumps(replace_non_finite(content), sort_keys=True, ensure_ascii=False)
 
 
-def finite(value: JsonValue) -> JsonValue:
+def replace_non_finite(value: JsonValue) -> JsonValue:
     """Replace NaN and infinities by null, at any depth."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -173,18 +173,18 @@ def compact_json(value: JsonValue) -> str:
         Refusal: A number cannot be read by openai-harmony (NaN, infinity, an integer beyond all floats), or a value is
             nested deeper than `MAX_DEPTH`.
     """
-    return msgspec.json.encode(_readable(value)).decode()
+    return msgspec.json.encode(_convert_numbers(value)).decode()
 
 
-def _readable(value: JsonValue, depth: int = 0) -> JsonValue:
+def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
     """Replace integers of more than 64 bits by floats, as openai-harmony does."""
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
     match value:
         case dict():
-            return {key: _readable(item, depth + 1) for key, item in value.items()}
+            return {key: _convert_numbers(item, depth + 1) for key, item in value.items()}
         case list():
-            return [_readable(item, depth + 1) for item in value]
+            return [_convert_numbers(item, depth + 1) for item in value]
         case float() if math.isfinite(value):
             return value
         case int() if not -(2**63) <= value < 2**64:
@@ -247,7 +247,9 @@ class Message(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def header(role: Role, name: str | None, recipient: str | None, channel: str | None, content_type: str | None) -> str:
+def render_header(
+    role: Role, name: str | None, recipient: str | None, channel: str | None, content_type: str | None
+) -> str:
     """Return the header between `<|start|>` and `<|message|>`.
 
     The recipient `all`, which openai-harmony omits, is refused because it could not be read back.

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.harmony.message import (
     Refusal,
     Role,
     Template,
-    first_special,
+    find_special,
     read_author,
 )
 
@@ -136,33 +136,33 @@ def parse_harmony(
         role = text[stop + len(START) :] if stop >= 0 else ""
         if (next_role := SPEAKERS.get(role)) is None:
             raise Refusal(Reason.NO_NEXT_ROLE, f"the text does not end with {START} and a role", len(text))
-    messages = tuple(_messages(text, stop, opening, ending == "open"))
+    messages = tuple(_parse_messages(text, stop, opening, ending == "open"))
     if ending == "open" and (not messages or messages[-1].terminator is not None):
         raise Refusal(Reason.TEXT_OUTSIDE_MESSAGES, "the last message is closed", stop)
     return ParsedText(text, messages, next_role, utf8)
 
 
-def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
+def _parse_messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
     start = 0
     while start < stop or opening is not None:
         end = text.find(MESSAGE, start, min(stop, start + _HEADER_CHARACTERS))
-        header = _header(text[start : end + len(MESSAGE)], opening) if end >= 0 else None
+        header = _parse_header(text[start : end + len(MESSAGE)], opening) if end >= 0 else None
         if header is None:
-            raise _header_refusal(text, start, stop, opening)
+            raise _explain_header(text, start, stop, opening)
         body = end + len(MESSAGE)
-        token = first_special(text, body, stop)
+        token = find_special(text, body, stop)
         if token is None and not is_open:
             raise Refusal(Reason.MESSAGE_NOT_CLOSED, "the text ends in a message", start)
         content = Span(body, token.start() if token else stop)
         message = Message(header.role, text[content.start : content.stop], *header[2:])
-        terminator = _terminator(token, message) if token else None
+        terminator = _check_terminator(token, message) if token else None
         span = Span(start, token.end() if token else stop)
         yield ParsedMessage(message, terminator, span, content)
         start, opening = span.stop, None
 
 
 @lru_cache(maxsize=4096)  # a dataset has few headers
-def _header(header: str, opening: Role | None) -> Message | None:
+def _parse_header(header: str, opening: Role | None) -> Message | None:
     """Read a header with its `<|message|>` as a message without content.
 
     Returns None if the header is invalid.
@@ -178,7 +178,7 @@ def _header(header: str, opening: Role | None) -> Message | None:
     return Message(speaker[0], "", speaker[1], recipient, channel, constrained or content_type)
 
 
-def _terminator(token: re.Match[str], message: Message) -> Terminator:
+def _check_terminator(token: re.Match[str], message: Message) -> Terminator:
     terminator = _TERMINATORS.get(token.group())
     if terminator is None:
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
@@ -189,7 +189,7 @@ def _terminator(token: re.Match[str], message: Message) -> Terminator:
     return terminator
 
 
-def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
+def _explain_header(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
     """Return the refusal of a missing or invalid header at a position."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
     if match is not None:

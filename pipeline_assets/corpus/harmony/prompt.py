@@ -64,8 +64,8 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
     """
     if not isinstance(schema, dict):
         return "any"
-    if (variants := _list(schema, "oneOf")) is not None:
-        return "".join(f"\n{indent} | {_variant(_schema(variant), indent, True)}" for variant in variants)
+    if (variants := _get_list(schema, "oneOf")) is not None:
+        return "".join(f"\n{indent} | {_render_variant(_schema(variant), indent, True)}" for variant in variants)
     kind = schema.get("type")
     if isinstance(kind, list) and (names := [name for name in kind if isinstance(name, str)]):
         return " | ".join("number" if name == "integer" else name for name in names)
@@ -75,7 +75,7 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
         case "array":
             return f"{typescript_type(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
         case "string":
-            literals = [f'"{value}"' for value in _list(schema, "enum") or [] if isinstance(value, str)]
+            literals = [f'"{value}"' for value in _get_list(schema, "enum") or [] if isinstance(value, str)]
             return " | ".join(literals) or "string"
         case str():
             return _NAMES.get(kind, "any")
@@ -83,39 +83,39 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
 
 
 def _object_type(schema: _Schema, indent: str) -> str:
-    description = _text(schema, "description")
+    description = _get_text(schema, "description")
     above = "" if description is None else f"{indent}// {description}\n"
     properties = schema.get("properties")
-    required = {name for name in _list(schema, "required") or [] if isinstance(name, str)}
+    required = {name for name in _get_list(schema, "required") or [] if isinstance(name, str)}
     lines = [
         line
         for name, nested in (properties if isinstance(properties, dict) else {}).items()
-        for line in _property(f"{name}{'' if name in required else '?'}", _schema(nested), indent)
+        for line in _property_lines(f"{name}{'' if name in required else '?'}", _schema(nested), indent)
     ]
     return above + "{\n" + "".join(f"{line}\n" for line in lines) + indent + "}"
 
 
-def _property(name: str, schema: _Schema, indent: str) -> Iterator[str]:
+def _property_lines(name: str, schema: _Schema, indent: str) -> Iterator[str]:
     """Yield comment lines, then the name with its type, which may have several lines."""
-    if (title := _text(schema, "title")) is not None:
+    if (title := _get_text(schema, "title")) is not None:
         yield f"{indent}// {title}"
         yield f"{indent}//"
-    description = _text(schema, "description")
+    description = _get_text(schema, "description")
     if description is not None and "oneOf" not in schema:
         yield f"{indent}// {description}"
-    if examples := _list(schema, "examples"):
+    if examples := _get_list(schema, "examples"):
         yield f"{indent}// Examples:"
         yield from (f'{indent}// - "{example}"' for example in examples if isinstance(example, str))
-    if (variants := _list(schema, "oneOf")) is not None:
-        yield from _property_variants(name, schema, [_schema(variant) for variant in variants], indent)
+    if (variants := _get_list(schema, "oneOf")) is not None:
+        yield from _variant_lines(name, schema, [_schema(variant) for variant in variants], indent)
         return
     default = "" if "oneOf" in schema else _default(schema, False)
     yield f"{indent}{name}: {_type_or_null(schema, indent + '    ')}," + (f" // {default}" if default else "")
 
 
-def _property_variants(name: str, schema: _Schema, variants: Sequence[_Schema], indent: str) -> Iterator[str]:
-    description = _text(schema, "description")
-    first = _text(variants[0], "description") if variants else None
+def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], indent: str) -> Iterator[str]:
+    description = _get_text(schema, "description")
+    first = _get_text(variants[0], "description") if variants else None
     is_above = description is not None and description != first
     if is_above:
         yield f"{indent}// {description}"
@@ -123,13 +123,13 @@ def _property_variants(name: str, schema: _Schema, variants: Sequence[_Schema], 
         yield f"{indent}// {default}"
     yield f"{indent}{name}:"
     for number, variant in enumerate(variants):
-        is_repeated = (number == 0 and is_above) or _text(variant, "description") == description
-        yield f"{indent} | {_variant(variant, indent, not is_repeated, False)}"
+        is_repeated = (number == 0 and is_above) or _get_text(variant, "description") == description
+        yield f"{indent} | {_render_variant(variant, indent, not is_repeated, False)}"
     yield f"{indent},"
 
 
-def _variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
-    description = _text(schema, "description") if is_described else None
+def _render_variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
+    description = _get_text(schema, "description") if is_described else None
     comments = [comment for comment in (description, _default(schema, quotes_enums) or None) if comment is not None]
     return _type_or_null(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
 
@@ -149,7 +149,7 @@ def _default(schema: _Schema, quotes_enums: bool) -> str:
     default = schema["default"]
     if not isinstance(default, str):
         return f"default: {compact_json(default)}"
-    if not _list(schema, "enum"):
+    if not _get_list(schema, "enum"):
         return f'default: "{default}"'
     return f"default: {compact_json(default) if quotes_enums else default}"
 
@@ -159,12 +159,12 @@ def _schema(value: JsonValue) -> _Schema:
     return value if isinstance(value, dict) else {}
 
 
-def _text(schema: _Schema, key: str) -> str | None:
+def _get_text(schema: _Schema, key: str) -> str | None:
     value = schema.get(key)
     return value if isinstance(value, str) else None
 
 
-def _list(schema: _Schema, key: str) -> list[JsonValue] | None:
+def _get_list(schema: _Schema, key: str) -> list[JsonValue] | None:
     value = schema.get(key)
     return value if isinstance(value, list) else None
 

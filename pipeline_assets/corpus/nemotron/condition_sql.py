@@ -1,8 +1,8 @@
 """SQL conditions on a single row, evaluated as expressions of polars.
 
-sqlglot parses the SQL. SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the
-text of a recipe: an expression consists only of the columns, operators and functions listed below. None of them
-produces a longer text.
+SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the text of a recipe: sqlglot
+parses it, and an expression consists only of the columns, operators and functions listed below. None of them can build
+a long text from a short one.
 """
 
 import difflib
@@ -26,7 +26,7 @@ _CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME
 _CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
 _TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
 NOT_OF_ONE_ROW = "the condition must use the columns of a single row"
-# By names of sqlglot nodes.
+# Operators by class names of sqlglot nodes.
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Div": operator.truediv,
@@ -50,12 +50,12 @@ _PATTERNS: dict[str, Callable[[str], str]] = {
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
-# Parts that a node may have; those of other names, such as the query of an IN, are not supported.
+# Arguments that a node may have; others, such as the query of an IN, are not supported.
 _PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """Return the expression builders of functions, by name."""
+    """Return functions that build expressions, by their names in SQL."""
     import polars as pl
 
     return {
@@ -77,11 +77,9 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
-    """Return the expression of a condition.
+    """Convert an SQL condition to an expression of polars.
 
-    Args:
-        condition: SQL expression.
-        row: Row with the columns that the condition may use; types are checked on it.
+    `row` has the columns that the condition may use, with the types to check it on.
 
     Raises:
         ValueError: The condition cannot be parsed, is too large, uses anything not listed here, or is not boolean.
@@ -92,7 +90,7 @@ def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
     tree = _parse(condition)
     if sum(not isinstance(node, exp.Identifier) for node in tree.walk()) > _MAX_TERMS:
         raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
-    return _truth(tree, row, 0)
+    return _boolean_expression(tree, row, 0)
 
 
 def _parse(condition: str) -> "exp.Expr":
@@ -119,10 +117,8 @@ def _parse(condition: str) -> "exp.Expr":
 
 @functools.cache
 def _dialect() -> "Dialect":
-    """Return a Postgres dialect that keeps function names as written.
-
-    Its `~` matches a pattern as in polars.
-    """
+    """Return a Postgres dialect that keeps function names as written."""
+    # Postgres, because its `~` matches a pattern as in polars.
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser
 
@@ -143,7 +139,7 @@ def _dialect() -> "Dialect":
 
 
 def _limit_depth(tokens: Iterable[str]) -> None:
-    """Count open brackets and prefix operators before the parser recurses."""
+    """Raise ValueError if brackets or prefix operators nest too deep for the parser."""
     depth = prefixes = 0
     for token in tokens:
         prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
@@ -152,7 +148,7 @@ def _limit_depth(tokens: Iterable[str]) -> None:
             raise ValueError(_TOO_DEEP)
 
 
-def _truth(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
+def _boolean_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
     """Return the expression of a boolean node."""
     expression: pl.Expr = _expression(node, row, depth + 1)
     kind = row.select(expression.alias("holds")).schema["holds"]
@@ -168,7 +164,7 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
     if depth > 2 * _MAX_DEPTH:
         raise ValueError(_TOO_DEEP)
     read = functools.partial(_expression, row=row, depth=depth + 1)
-    truth = functools.partial(_truth, row=row, depth=depth)
+    truth = functools.partial(_boolean_expression, row=row, depth=depth)
     kind = type(node).__name__
     if isinstance(node, exp.Column):
         return _column(node, row.columns)
@@ -177,7 +173,7 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
         case exp.Paren():
             return read(node.this)
         case exp.Literal(is_string=True) | exp.RawString():
-            return pl.lit(_text(node))
+            return pl.lit(_literal_text(node))
         case exp.Literal() if _NUMBER.fullmatch(node.this):
             return pl.lit(_number(node))
         case exp.Neg(this=exp.Literal(is_string=False)) if _NUMBER.fullmatch(node.this.this):
@@ -207,13 +203,13 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
             value = read(node.this)
             return pl.any_horizontal(*(value == read(item) for item in node.expressions))
         case exp.Anonymous():
-            return _call(node, [read(argument) for argument in node.expressions])
+            return _function_call(node, [read(argument) for argument in node.expressions])
         case _ if kind in _PATTERNS:
             if not node.expression.is_string:
                 raise ValueError(
                     "the condition is invalid (a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes)"
                 )
-            expression = read(node.this).str.contains(_PATTERNS[kind](_text(node.expression)))
+            expression = read(node.this).str.contains(_PATTERNS[kind](_literal_text(node.expression)))
         case _ if kind in _OPERATORS:
             return _OPERATORS[kind](read(node.this), read(node.expression))
         case _:
@@ -241,11 +237,11 @@ def _column(node: "exp.Column", columns: Collection[str]) -> "pl.Expr":
     if name.upper() in _CLOCK:
         raise ValueError(_CLOCK_USED)
     if name not in columns:
-        raise ValueError(f"unknown column {name[:60]}{_nearest(name, columns, 'columns')}")
+        raise ValueError(f"unknown column {name[:60]}{_suggest_name(name, columns, 'columns')}")
     return pl.col(name)
 
 
-def _text(node: "exp.Expr") -> str:
+def _literal_text(node: "exp.Expr") -> str:
     if len(node.this) > _MAX_LITERAL:
         raise ValueError(f"a quoted text has at most {_MAX_LITERAL:,} characters, got {len(node.this):,}")
     return str(node.this)
@@ -260,7 +256,7 @@ def _like(pattern: str) -> str:
     return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 
-def _call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
+def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     from sqlglot import exp
 
     name, known = node.name.upper(), functions()
@@ -269,14 +265,16 @@ def _call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(NOT_OF_ONE_ROW)
     if name not in known:
-        raise ValueError(f"the condition is invalid (unknown function {name[:60]}{_nearest(name, known, 'functions')})")
+        raise ValueError(
+            f"the condition is invalid (unknown function {name[:60]}{_suggest_name(name, known, 'functions')})"
+        )
     try:
         return known[name](*arguments)
     except TypeError:
         raise ValueError(f"the condition is invalid (wrong number of arguments for {name})") from None
 
 
-def _nearest(name: str, known: Collection[str], what: str) -> str:
+def _suggest_name(name: str, known: Collection[str], what: str) -> str:
     nearest = difflib.get_close_matches(name[:60], known, n=1)
     return f", did you mean {nearest[0]}?" if nearest else f"; {what}: {', '.join(sorted(known))}"
 

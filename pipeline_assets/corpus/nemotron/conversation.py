@@ -15,7 +15,7 @@ from pipeline_assets.corpus.nemotron.message_text import (
     count_think_tags,
     read_reasoning,
     read_text,
-    think_parts,
+    split_think_blocks,
     think_tag_counts,
     unread_key,
 )
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
-from pipeline_assets.corpus.nemotron.stalled_calls import read_log
+from pipeline_assets.corpus.nemotron.stalled_calls import log_calls
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -37,11 +37,10 @@ _READ_KEYS = {
 }
 
 
-class _Reader:
+class _MessageReader:
     """Reader of one row's messages, in order because replies depend on earlier calls.
 
     Attributes:
-        calls: Calls of the row.
         counts: `replies_matched_by_…` (see `MatchedBy`). `message_fields_unread`: keys with a value that Harmony cannot
             express; by name as `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that are not
             text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`.
@@ -60,26 +59,21 @@ class _Reader:
         A first system message becomes the developer's instructions, together with the row's tools; later ones become
         developer messages in place. Reasoning becomes a message on the analysis channel, before the text or calls that
         follow from it. An answer is on the final channel. Text before calls in the same message is on the commentary
-        channel, like the calls. Parts that are all text are joined; other content becomes JSON (`read_text`). Every
-        text is unchanged, blanks included, and `""` is a text; blank reasoning is not a message. `<think>` blocks are
-        treated according to the settings (`ThinkTags`). A user or assistant message with absent or null content and
-        without calls cannot be rendered.
-
-        Raises:
-            RowFault: Messages are missing (and, for a proof, the statement too), or a message has an unknown form.
-            Refusal: The tools cannot be rendered.
+        channel, like the calls. Every text is unchanged, blanks included, and `""` is a text; blank reasoning is not a
+        message. A user or assistant message with absent or null content and without calls cannot be rendered.
+        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
             if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
                 raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-            return [*_prompt(None, tools, self._settings), *formalisation(row)]
+            return [*_render_prompt(None, tools, self._settings), *formalisation(row)]
         if not isinstance(raw_messages, list):
             raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(raw_messages).__name__}")
         first = raw_messages[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
-        messages = _prompt(instructions or None, tools, self._settings)
+        messages = _render_prompt(instructions or None, tools, self._settings)
         for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
@@ -97,7 +91,7 @@ class _Reader:
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
                 if has_value(message.get("tool_calls")):
-                    self.calls.expect(_replies(raw_messages, number + 1))
+                    self.calls.reserve(_following_replies(raw_messages, number + 1))
         return messages
 
     def _messages(self, role: JsonValue, message: Row) -> list[Message]:
@@ -108,7 +102,7 @@ class _Reader:
             case "assistant":
                 return self._assistant(message, content)
             case "tool":
-                reply, matched = self.calls.reply(content, message.get("tool_call_id"), message.get("name"))
+                reply, matched = self.calls.add_reply(content, message.get("tool_call_id"), message.get("name"))
                 self.counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return prompt_messages(None, DeveloperContent(content, ())) if content else []
@@ -119,21 +113,21 @@ class _Reader:
         if reasoning is not None:
             count_think_tags("analysis", reasoning, self.counts)
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
-        before, content = self._without_thoughts(content, reasoning)
+        before, content = self._split_thoughts(content, reasoning)
         messages += before
         if not has_value(tool_calls):
             return [*messages, Message(Role.ASSISTANT, content, channel="final")]
         if content:
             messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
-        return messages + self.calls.call(tool_calls)
+        return messages + self.calls.add_calls(tool_calls)
 
-    def _without_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
+    def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
         """Return the messages before the last text of a content, and that text.
 
         A thought that equals the reasoning is not repeated; a text before a thought is on the commentary channel.
         """
         rule = self._settings.think_tags
-        parts = None if rule is ThinkTags.KEEP or "<think>" not in content else think_parts(content)
+        parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
         if parts is None:
             return [], content
         if rule is ThinkTags.DROP:
@@ -145,10 +139,7 @@ class _Reader:
         ], parts[-1][1]
 
     def _content(self, message: Row) -> str:
-        """Return content as text.
-
-        Null becomes `""`, and so does an empty list unless it is the result of a tool.
-        """
+        """Return content as text: `""` for null, and for `[]` except in a tool's result."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -157,7 +148,7 @@ class _Reader:
         return text
 
 
-def _replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
+def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
     """Yield the tool messages from a message number up to the next calls."""
     for number in range(start, len(raw_messages)):
         message = raw_messages[number]
@@ -167,7 +158,7 @@ def _replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
             yield message
 
 
-def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
+def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
     """Return the settings' system message and the row's instructions and tools."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
@@ -183,9 +174,8 @@ class RowText(NamedTuple):
         messages: All messages of the row, also if rendering drops them.
         template: Template of the text; None if it is not valid Harmony.
         came_as_text: True if the row contains the text itself.
-        counts: `analysis_given`, `analysis_rendered`, and the counts of `_Reader`.
+        counts: `analysis_given`, `analysis_rendered`, and the counts of `_MessageReader`.
         refusal: Reason why the text is not valid Harmony.
-        stalled_calls: Number of stalled calls (`CallLog.count_stalled`).
     """
 
     parsed: ParsedText
@@ -200,18 +190,14 @@ class RowText(NamedTuple):
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
-    A line end behind the column's text is removed; the text is otherwise unchanged.
-
-    Raises:
-        RowFault: The messages cannot be read (`_Reader.read`), or the column `text` is not a string.
-        Refusal: The messages cannot be rendered, or the row's own text is not encodable as UTF-8.
+    A line end after the column's text is removed; the text is otherwise unchanged.
     """
     text = row.get("text")
     if has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
         return _read_harmony_text(text)
-    reader = _Reader(settings)
+    reader = _MessageReader(settings)
     messages = reader.read(row, tools, domain)
     parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
     analysis = {"analysis_given": _count_analysis(messages), "analysis_rendered": _count_analysis(parsed.conversation)}
@@ -235,5 +221,5 @@ def _read_harmony_text(text: str) -> RowText:
     messages = parsed.conversation
     analysis = _count_analysis(messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis, **think_tag_counts(messages)}
-    stalled_calls = read_log(messages).count_stalled() if parsed.calls else 0
+    stalled_calls = log_calls(messages).count_stalled() if parsed.calls else 0
     return RowText(parsed, messages, parsed.template, True, counts, stalled_calls=stalled_calls)

@@ -38,10 +38,7 @@ class RowOrigin:
     """Origin of the rows of a block.
 
     Attributes:
-        dataset: Name on the hub, such as `nvidia/Nemotron-Math-v2`.
         subset: Configuration on the hub, such as `default`.
-        split: Split, such as `high_part00`.
-        domain: Domain of the dataset: from `DOMAINS`, or from the recipe for other datasets.
         file: File, as named by the manifest's inputs.
         revision: Commit, 40 hex digits; None for a folder.
     """
@@ -122,24 +119,24 @@ class DatasetSection(RecipeSection):
         effort = self.reasoning_effort.get(split)
         return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
 
-    def effort_warnings(self, otherwise: Effort | None) -> str | None:
+    def effort_warning(self, default_effort: Effort | None) -> str | None:
         """Return a warning about splits whose effort may be wrong; None without any.
 
-        A split without `reasoning_effort` is reported if its name contains another effort, or if other splits have one.
-
-        Args:
-            otherwise: Effort in the system messages of rendered rows.
+        A split without `reasoning_effort` gets `default_effort` in its system messages. It is reported if its name
+        contains another effort, or if other splits have a `reasoning_effort`.
         """
         names = {split: _EFFORT.search(split.lower()) for split in self.splits if split not in self.reasoning_effort}
-        unset = [split for split, name in names.items() if (name[0] != otherwise if name else self.reasoning_effort)]
+        unset = [
+            split for split, name in names.items() if (name[0] != default_effort if name else self.reasoning_effort)
+        ]
         if not unset:
             return None
         effect = f"{self.dataset}: `reasoning_effort` lacks {', '.join(unset)}: their rendered rows have effort"
         efforts = ", ".join(f"{split}: {name[0]}" for split in unset if (name := names[split]))
-        return f"{effect} {otherwise or 'none'}" + (f"; their names suggest {efforts}" if efforts else "")
+        return f"{effect} {default_effort or 'none'}" + (f"; their names suggest {efforts}" if efforts else "")
 
 
 def known_domain(dataset: str) -> Domain | None:
-    """Return the domain of one of the six datasets by its name; None for others."""
+    """Return the domain of a dataset in `DOMAINS`, by its name; None for others."""
     known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
     return known.get(dataset_key(dataset))

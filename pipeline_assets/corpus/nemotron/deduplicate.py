@@ -43,16 +43,12 @@ _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of normalised rows, with work files of earlier decisions on them.
+    """File of normalised rows; `rows` is unused, because a file is read whole.
 
     Attributes:
-        name: Name of the shard.
-        path: Path in the artifact.
-        file: Path on disk.
         dropped: Work file of rows that the prompts stage dropped.
         refused: Work file of prompts that decontamination removed.
         decided: Work file of decisions on duplicates among the remaining prompts.
-        rows: Unused, because a file is read whole.
     """
 
     name: str
@@ -82,11 +78,13 @@ def deduplicate_split(
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
-    dropped_files = _by_shard(staging, "gone", names, dropped_rows)
-    refused = _by_shard(staging, "refused", names, ((_number(row.file), row) for row in _refusals(clean)))
+    dropped_files = _write_by_shard(staging, "gone", names, dropped_rows)
+    refused = _write_by_shard(
+        staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(clean))
+    )
     decisions = () if near is None else (row for row in read_decisions(near) if row.source == split)
-    duplicates = ((_number(row.shard), row) for row in decisions if row.decision != "kept")
-    decided = _by_shard(staging, "decided", names, duplicates)
+    duplicates = ((_shard_number(row.shard), row) for row in decisions if row.decision != "kept")
+    decided = _write_by_shard(staging, "decided", names, duplicates)
     shards = [
         _Shard(name, path, rows.path(path), dropped_files[name], refused[name], decided[name])
         for path, name in names.items()
@@ -101,16 +99,13 @@ def deduplicate_split(
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **totals}, {})
 
 
-def _number(shard: str) -> str:
+def _shard_number(shard: str) -> str:
     """Return the number of the split's file that a shard of prompts comes from."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
-def _refusals(clean: Artifact | None) -> Iterator[Reject]:
-    """Yield prompts that decontamination removed, in order.
-
-    They contain an evaluation item, or are poison rows of its search.
-    """
+def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
+    """Yield prompts that decontamination removed: contaminated ones and poison rows."""
     if clean is None:
         return
     contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(clean))
@@ -118,10 +113,10 @@ def _refusals(clean: Artifact | None) -> Iterator[Reject]:
     yield from heapq.merge(contaminated, poison_rows, key=lambda row: (row.file, row.row))
 
 
-def _by_shard(
+def _write_by_shard(
     staging: StagingDir, area: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
 ) -> dict[str, Path]:
-    """Write rows, sorted by shard, to a work file per shard; return its path by name."""
+    """Write rows, sorted by shard, to a work file per shard; return paths by shard."""
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
     for name in names.values():
@@ -135,14 +130,13 @@ def _by_shard(
 
 
 def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
-    """Write the kept and the dropped rows of a shard, in this order of files.
+    """Write the kept rows of a shard, then its dropped rows, as two files.
 
-    Counts: `rows`, `documents`, `dropped/<reason>`, `near_duplicate` (including tagged rows), `tokens`,
-    `completion_tokens`.
+    The count `near_duplicate` includes tagged rows.
     """
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
-    findings, first = _findings(shard), 0
+    findings, first = _earlier_decisions(shard), 0
     with (
         open_parquet(shard.file) as file,
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
@@ -158,11 +152,11 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
                 if finding is None or (isinstance(finding, Decision) and not drops):
                     tags.append(finding)
                 else:
-                    dropped_row = _dropped(finding, table, row, shard.path, first + row)
+                    dropped_row = _to_dropped_row(finding, table, row, shard.path, first + row)
                     is_kept[row] = False
                     counts[dropped_key(dropped_row.reason)] += 1
                     dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
-            kept = _tagged(table.filter(bool_column(is_kept)), tags)
+            kept = _tag_duplicates(table.filter(bool_column(is_kept)), tags)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
             counts.update({name: int(to_numpy(kept[column]).sum()) for name, column in _SUMS.items()})
             if kept.num_rows:  # `datasets` cannot read an empty row group
@@ -171,10 +165,10 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
     return Receipt([output.output(shard.path), dropped.output(dropped_name)], dict(counts))
 
 
-def _findings(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield an earlier decision or None for each row of a file, in order, without end.
+def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
+    """Yield the earlier decision on each row of a file, in order; None without one.
 
-    Prompts are numbered without dropped rows, decisions also without refused prompts.
+    Prompts are numbered without dropped rows, decisions on duplicates also without removed prompts.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}
@@ -184,7 +178,7 @@ def _findings(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
         yield dropped.get(row) or refused.get(next(prompts)) or decided.get(next(compared))
 
 
-def _dropped(
+def _to_dropped_row(
     finding: DroppedRow | Reject | Decision, table: pa.Table, row: int, shard: str, shard_row: int
 ) -> DroppedRow:
     if isinstance(finding, DroppedRow):
@@ -195,8 +189,8 @@ def _dropped(
     return DroppedRow(file, position, finding.reason, finding.detail, row_id, shard, shard_row)
 
 
-def _tagged(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
-    """Return rows with their decisions in the columns of near duplicates."""
+def _tag_duplicates(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
+    """Fill the columns of near duplicates with the decisions on rows."""
     values: dict[str, list[Any]] = {
         "quality_is_duplicate": [tag is not None for tag in tags],
         "quality_duplicate_of": [None if tag is None else tag.duplicate_of for tag in tags],

@@ -24,10 +24,7 @@ _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """Link the normalised rows of all splits into one folder.
-
-    `card` is the content of README.md; None omits the file.
-    """
+    """Link the files of all splits into one folder; `card` is its README.md, if any."""
     files = [file for split in splits for file in _linked_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD, card)]  # a label: it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}

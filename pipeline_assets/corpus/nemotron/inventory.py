@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import cell, code, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
-from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add
+from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -40,7 +40,7 @@ def coverage_markdown(inventory: Mapping[str, Any]) -> str:
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
     headings = [_SHORT.get(name, name.replace("_", " ")) for name in names]
-    shares = [_percent(coverage[name]["share"]) for name in names]
+    shares = [_format_percent(coverage[name]["share"]) for name in names]
     size = [
         split,
         f"{len(inventory['files']):,}",
@@ -79,12 +79,12 @@ def _most_frequent(values: Mapping[str, int]) -> str:
     return listed + (f", and {len(most) - _MAX_TAGS:,} more" if len(most) > _MAX_TAGS else "")
 
 
-def _percent(fraction: str) -> str:
+def _format_percent(fraction: str) -> str:
     """Format a decimal string of four places as a percentage; `–` without rows."""
     if not fraction:
         return "–"
     whole, _, places = fraction.partition(".")
-    hundredths = int(whole) * 10_000 + int(places)
+    hundredths = int(whole) * 10_000 + int(places)  # of a percent
     return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
 
 
@@ -101,9 +101,6 @@ def take_inventory(
     """Build `inventory.json`, `metadata_coverage.md` and the rejects of a split.
 
     `max_rows` is the size of the sample (`plan_sample`); None counts all rows.
-
-    Raises:
-        InputError: A file cannot be read, its content does not match its name, or a sample of non-empty files is empty.
     """
     shards = (
         source_rows.plan_shards(files, source_rows.SHARD_BYTES)
@@ -117,7 +114,7 @@ def take_inventory(
         raise source_rows.empty_sample_error(max_rows, staging.target)
     tally: Tally = {}
     for receipt in receipts:
-        add(tally, receipt.notes["tally"])
+        add_tally(tally, receipt.notes["tally"])
     inventory = _inventory(files, pin, max_rows, counts, tally)
     rejects = gather_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
@@ -134,20 +131,14 @@ def take_inventory(
 
 
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a shard; return the tally as a note, the rejects as a file.
-
-    `window` is unused, because rows are unknown before they are read.
-
-    Raises:
-        InputError: A file cannot be read (`read_shard`).
-    """
+    """Count the rows of a shard; return the tally as a note, the rejects as a file."""
     census, rejects = RowCensus(), []
     parquet = parquet_files(shard.pieces)
     for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
+            census.add_row(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
     reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
@@ -157,10 +148,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _inventory(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the content of `inventory.json`.
-
-    Shares are decimal strings, relative to the readable rows.
-    """
+    """Return the content of `inventory.json`, with shares of the readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -187,16 +175,17 @@ def _inventory(
         "rows_counted": rows,
         "rejected": Ledger.from_counts(counts).rejected,
         "columns": _columns(columns, rows),
-        "optional_columns": sorted(name for name, types in columns.items() if _present(types) < rows),
+        "optional_columns": sorted(name for name, types in columns.items() if _count_non_null(types) < rows),
         "metadata": _columns(tally.get("metadata", {}), rows),
         "messages": {
-            role: {part: _sorted(messages[role][part]) for part in _ROLE_PARTS if part in messages[role]}
+            role: {part: _sort_names(messages[role][part]) for part in _ROLE_PARTS if part in messages[role]}
             for role in sorted(messages)
         },
         "coverage": {
-            name: {"rows": coverage.get(name, 0), "share": _share(coverage.get(name, 0), rows)} for name in COVERAGE
+            name: {"rows": coverage.get(name, 0), "share": _format_fraction(coverage.get(name, 0), rows)}
+            for name in COVERAGE
         },
-        "tags": {tag: _sorted(tags[tag]) for tag in TAGS if tag in tags},
+        "tags": {tag: _sort_names(tags[tag]) for tag in TAGS if tag in tags},
         "footers": footers,
     }
 
@@ -204,29 +193,27 @@ def _inventory(
 def _columns(columns: Tally, rows: int) -> dict[str, Any]:
     """Return the types of columns, and the share of rows that have them."""
     return {
-        name: {"types": _sorted(types), "share": _share(_present(types), rows)}
+        name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())
     }
 
 
-def _share(part: int, whole: int) -> str:
-    """Return a fraction as a decimal string.
-
-    Four places, rounded half up; empty if the whole is 0.
-    """
+def _format_fraction(part: int, whole: int) -> str:
+    """Format a fraction with four places, rounded half up; empty if the whole is 0."""
     if not whole:
         return ""
+    # floor(10,000 · part / whole + 1/2), in integers
     ten_thousandths = (2 * 10_000 * part + whole) // (2 * whole)
     return f"{ten_thousandths // 10_000}.{ten_thousandths % 10_000:04d}"
 
 
-def _present(types: Mapping[str, int]) -> int:
+def _count_non_null(types: Mapping[str, int]) -> int:
     return sum(many for kind, many in types.items() if kind != "null")
 
 
-def _sorted(tally: Tally) -> Tally:
+def _sort_names(tally: Tally) -> Tally:
     """Sort the names of a tally, at any depth."""
-    return {name: _sorted(value) if isinstance(value, dict) else value for name, value in sorted(tally.items())}
+    return {name: _sort_names(value) if isinstance(value, dict) else value for name, value in sorted(tally.items())}
 
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
@@ -238,7 +225,7 @@ def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
 
 
 def _as_json(inventory: Mapping[str, Any]) -> str:
-    """Encode an inventory as dataset, `splits`, split, then its counts and columns."""
+    """Encode an inventory as JSON, below the keys dataset, `splits` and split."""
     content = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
     datasets = {inventory["dataset"]: {"splits": {inventory["split"]: content}}}
     return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"

@@ -46,18 +46,13 @@ def unread_key(owner: str, key: str) -> str:
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a content or reasoning.
 
-    Args:
-        value: Content as JSON.
-        role: Role of the message. Entries of a tool's result that have their own type `file` or `image` are not media.
-        counts: Receives `messages_as_json`, and keys of text parts that are not read.
-
-    Raises:
-        RowFault: `malformed_message`: a list, or a list inside it, has a media part.
+    In a tool's result (`role`), entries of a type such as `file` are not media unless they have a payload. `counts`
+    receives `messages_as_json`, and the keys of text parts that are not read.
     """
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:
-        if (medium := _first_medium(value, is_reply=role == "tool")) is not None:
+        if (medium := _find_media_type(value, is_reply=role == "tool")) is not None:
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"a part of the {role}'s message is {medium!r:.80}")
         parts = [part for part in value if isinstance(part, dict) and _is_text(part)]
         if len(parts) == len(value):
@@ -72,21 +67,21 @@ def _is_text(part: Row) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _first_medium(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
+def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
     """Return the type of the first media part in nested lists; None without one."""
     for part in parts:
         inner = part
         if isinstance(part, dict):
-            if (medium := _medium(part, is_reply)) is not None:
+            if (medium := _media_type(part, is_reply)) is not None:
                 return medium
             inner = part.get("content")
-        if isinstance(inner, list) and (medium := _first_medium(inner, is_reply)) is not None:
+        if isinstance(inner, list) and (medium := _find_media_type(inner, is_reply)) is not None:
             return medium
     return None
 
 
-def _medium(part: Row, is_reply: bool) -> str | None:
-    """Return the type of a media part, or the only key of one without a type."""
+def _media_type(part: Row, is_reply: bool) -> str | None:
+    """Return the type of a media part, or its only key if it has no type; else None."""
     kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _COMMON_WORD.fullmatch(key)), None)
@@ -105,10 +100,8 @@ def _has_payload(part: Row, kind: str) -> bool:
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
     """Return the reasoning of an assistant message; None if missing or blank.
 
-    A boolean under such a key is a switch, and counted as an unread key.
-
-    Raises:
-        RowFault: `malformed_message`: two keys have different text, or one has a media part.
+    A boolean under one of the keys is a switch, so it counts as an unread key. Keys with different texts make the row a
+    reject.
     """
     texts: dict[str, str] = {}
     for key in keys:
@@ -122,17 +115,15 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
     return next(iter(texts.values()), None)
 
 
-def think_parts(content: str) -> list[tuple[bool, str]] | None:
-    """Cut a content at its outermost `<think>` blocks.
+def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
+    """Split content at its outermost `<think>` blocks into (is a thought, text) parts.
 
-    Line ends around a thought, and those behind its block, belong to the tags.
-
-    Returns:
-        (is a thought, text) in order, the last one a text; None if the tags do not pair up.
+    The last part is a text. Line ends around a thought and after its block belong to the tags. Tags that do not pair up
+    result in None.
     """
     parts: list[tuple[bool, str]] = []
     depth = start = 0
-    for tag in _TAG.finditer(content):
+    for tag in _TAG.finditer(content):  # a text ends where the depth rises from 0, a thought where it falls to 0
         is_opening = tag.group() == "<think>"
         if depth == (0 if is_opening else 1):
             text = content[start : tag.start()]
@@ -147,15 +138,15 @@ def think_parts(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text with `<think>` tags under its owner; return whether it has any.
+    """Count a text that has `<think>` tags under its owner; return whether it has any.
 
-    The owner is a role, or `analysis` for reasoning. A text of the assistant whose tags do not pair up also counts as
+    The owner is a role, or `analysis` for reasoning. An assistant's text whose tags do not pair up also counts as
     unpaired.
     """
     has_tags = "<think>" in text or "</think>" in text
     if has_tags:
         counts[f"{THINK}/{owner}"] += 1
-        if owner == "assistant" and think_parts(text) is None:
+        if owner == "assistant" and split_think_blocks(text) is None:
             counts[f"{THINK}/{UNPAIRED}"] += 1
     return has_tags
 

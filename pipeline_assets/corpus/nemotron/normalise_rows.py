@@ -24,23 +24,20 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 
 logger = logging.getLogger("corpusmill")
-
-
 INVALID = "invalid_harmony"
 
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Kept, rejected and dropped rows of a block.
+    """Kept, rejected and dropped rows of a block, each in input order.
 
     Attributes:
-        batch: Kept rows, `SCHEMA`, in input order. Ids are not numbered yet.
-        rejects: Unusable rows, in input order.
-        dropped: Rows that the settings drop, in input order.
-        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given`,
+        batch: Kept rows, `SCHEMA`. Ids are not numbered yet.
+        rejects: Unusable rows.
+        dropped: Rows that the settings drop.
+        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given` and
             `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`, and
             `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped.
-            Counts of blocks add up.
         tools: Canonical JSON of the tool lists that kept rows declare, by id.
     """
 
@@ -70,14 +67,14 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    Rows have their position in the file, and JSON values or the reason why they are unreadable. The caller bounds the
-    bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB. With
-    `are_shallow`, the reader knows that no value is nested deeper than `MAX_NESTING`.
+    A row has its position in the file, and JSON values or the fault that makes it unreadable. The caller bounds the
+    bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB. `are_shallow`
+    states that no value is nested deeper than `MAX_NESTING`.
     """
-    drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
-    drafts, encoded, refused = _encoded(drafts, origin, encoder)
+    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow)
+    drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
-    batch = _batch(drafts, encoded, settings, origin)
+    batch = _to_batch(drafts, encoded, settings, origin)
     counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMS.items()})
     counts["unknown_channels"] = sum(known is False for known in batch.column(_CHANNELS).to_pylist())
     counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
@@ -92,7 +89,7 @@ def normalise_rows(
     return NormalisedRows(batch, rejects, dropped, counts, tools)
 
 
-def _drafts(
+def _read_drafts(
     rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
@@ -101,14 +98,14 @@ def _drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _draft(number, row, settings, origin, are_shallow)
-            reason = _dropped_by(draft, settings)
+            draft = _read_draft(number, row, settings, origin, are_shallow)
+            reason = _drop_reason(draft, settings)
             if reason is None:
                 drafts.append(draft)
             else:
                 dropped.append(Reject(origin.file, number, *reason))
         except Refusal as fault:
-            rejects.append(_reject(origin, number, fault))
+            rejects.append(_to_reject(origin, number, fault))
         except UnicodeEncodeError as error:
             detail = f"U+{ord(error.object[error.start]):04X} beside the text"
             rejects.append(Reject(origin.file, number, RowReason.LONE_SURROGATE.value, detail))
@@ -117,7 +114,7 @@ def _drafts(
     return drafts, rejects, dropped
 
 
-def _dropped_by(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
+def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     """Return the reason and detail for which the settings drop a row; None if kept."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID, str(draft.text.refusal)
@@ -126,7 +123,7 @@ def _dropped_by(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     return None
 
 
-def _draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
+def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
     tools = declared_tools(row)
     # The depth of the tools was checked by `declared_tools`, once for many rows.
     if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
@@ -141,7 +138,7 @@ def _draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_sh
     return _Draft(number, identifier, text, tools, metadata)
 
 
-def _encoded(
+def _encode(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
     """Return encoded drafts with their token ids, and rejects that cannot be encoded."""
@@ -153,16 +150,16 @@ def _encoded(
             if refusal.message is None:
                 raise
             draft = remaining.pop(refusal.message)
-            rejects.append(_reject(origin, draft.number, refusal))
+            rejects.append(_to_reject(origin, draft.number, refusal))
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
 
 
-def _reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
+def _to_reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
     detail = str(fault).removeprefix(f"{fault.reason}: ")
     return Reject(origin.file, number, str(fault.reason), detail)
 
 
-def _batch(
+def _to_batch(
     drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
 ) -> pa.RecordBatch:
     loss = settings.loss_mode
@@ -179,14 +176,14 @@ def _batch(
     size = len(drafts)
     for name, value in constants.items():
         columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)
-    rows = [_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
+    rows = [_column_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
     for field in SCHEMA:
         if field.name not in columns:
             columns[field.name] = to_column([row[field.name] for row in rows], field.type)
     return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:
+def _column_values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:
     """Return the columns that differ between rows, without the text."""
     text, tools = draft.text, draft.tools
     return {

@@ -37,10 +37,8 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.usage import pause_gc
 
-BY_NAME: Final = (INVALID, UNREAD, THINK)  # counts of several names each, `COUNT/NAME`
+NESTED_COUNTS: Final = (INVALID, UNREAD, THINK)  # counts that are nested by name, as `COUNT/NAME`
 _MAX_NAMES = 64
-
-
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
 
@@ -57,14 +55,12 @@ def normalise_shard(
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
-    (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
-    counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `window` is unused, because rows are unknown
-    before they are read. The file in `origin` is replaced by the file of each row.
+    Files of the receipt, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, lists
+    of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects. Counts:
+    `spot_checked` (rows), and the counts of `NormalisedRows`. Each row's file replaces the file in `origin`.
 
     Raises:
-        InputError: A file cannot be read, or changed after the shards were planned.
-        OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
+        OracleMismatchError: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
@@ -101,11 +97,11 @@ def normalise_shard(
         writer.output(tools_name),
         write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
     ]
-    return Receipt(files, bounded(counts))
+    return Receipt(files, sum_rare_keys(counts))
 
 
-def bounded(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts with the 64 most frequent unread keys; the others are summed."""
+def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
+    """Keep the counts of the 64 most frequent unread message keys, and sum the others."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -117,10 +113,7 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield blocks with bounded numbers of rows and characters.
-
-    A block is a file name, rows of this file, and whether the values of all rows are shallow.
-    """
+    """Yield blocks of bounded size: file name, its rows, whether values are shallow."""
     parquet = parquet_files(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         form = parquet.get(file)
@@ -133,13 +126,13 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
             if isinstance(row, SourceRow):
                 columns = row.columns if form is None else form.as_json_lines(row.columns)
                 block.append((row.position, columns))
-                characters += _characters(columns)
+                characters += _count_characters(columns)
             else:
                 block.append((row.row, Fault(row.reason, row.detail)))
         yield file, block, form is None or form.is_shallow
 
 
-def _characters(columns: Mapping[str, object]) -> int:
+def _count_characters(columns: Mapping[str, object]) -> int:
     """Estimate the length of a row as text, in characters."""
     characters = 0
     values: list[Any] = [*columns.values()]

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
-from pipeline_assets.corpus.nemotron.normalise_shard import BY_NAME, bounded, normalise_shard
+from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan_sample, plan_shards
@@ -51,10 +51,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Return the origin of a split's rows, without their file.
-
-    A `subset` of the recipe overrides the card's.
-    """
+    """Return the origin of a split's rows; the recipe's `subset` overrides the card's."""
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
@@ -62,13 +59,9 @@ def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 def normalise_split(
     staging: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the normalised rows of a split.
+    """Build the normalised rows of a split; each row's file replaces that of `origin`.
 
-    If gigatoken and tiktoken disagree, everything is encoded by tiktoken. The file in `origin` is replaced by the file
-    of each row.
-
-    Raises:
-        InputError: A file cannot be read, too many rows are rejects, or no row is kept.
+    If gigatoken and tiktoken disagree on a row, tiktoken encodes everything.
     """
     normalise = functools.partial(_normalise, staging, files, origin, rules, settings)
     try:
@@ -100,17 +93,17 @@ def _normalise(
     warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
-    counts = bounded(total_counts(receipts))
-    _check(staging, receipts, counts, rules, reject_formatter(files))
+    counts = sum_rare_keys(total_counts(receipts))
+    _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
-        *_publish(staging, receipts, origin.split, settings),
-        _catalogue(staging, receipts, f"{origin.split}__tools_catalog.json"),
+        *_store_rows(staging, receipts, origin.split, settings),
+        _write_catalogue(staging, receipts, f"{origin.split}__tools_catalog.json"),
         gather_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
         gather_lines(staging, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
     ]
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
-    by_name = {kind: nested for kind in BY_NAME if (nested := _nested_counts(counts, kind))}
+    by_name = {kind: nested for kind in NESTED_COUNTS if (nested := _nested_counts(counts, kind))}
     decisions = {"template": str(rules.template), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
@@ -125,7 +118,7 @@ def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:
     return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
 
 
-def _check(
+def _check_counts(
     staging: StagingDir,
     receipts: Sequence[Receipt],
     counts: Mapping[str, int],
@@ -146,7 +139,9 @@ def _check(
         raise InputError(what, staging.target, "check these rows, or omit the split")
 
 
-def _publish(staging: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
+def _store_rows(
+    staging: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings
+) -> list[OutputFile]:
     """Store rows under their final names, rewriting only shards with a repeated id."""
     repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in receipts], staging)
     finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
@@ -163,7 +158,7 @@ def _publish(staging: StagingDir, receipts: Sequence[Receipt], split: str, setti
 
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
-    """Write the rows of a shard with numbered repeats of ids, in the same row groups."""
+    """Rewrite a shard with numbers after repeated ids, in the same row groups."""
     with (
         open_parquet(path) as file,
         ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output,
@@ -177,7 +172,7 @@ def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: St
     return Receipt([output.output(final)], {})
 
 
-def _catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
+def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
     """Write every list of tools once, sorted by id, one line of JSON each."""
     merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))

@@ -11,39 +11,34 @@ from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason,
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
 _MAX_SCANNED = 256  # open calls checked against later replies: far more than any real row has
-
-
-_Key = tuple[Literal["id", "name"], str]
-MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: the reply has a name, but no open call has it
+_CallKey = tuple[Literal["id", "name"], str]
+MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call has the name of the reply
 
 
 class OpenCalls:
-    """Calls of a conversation, and which of them wait for a reply.
+    """Tool calls of a conversation, and the calls among them that wait for a reply.
 
-    A reply belongs to the call with its id; else to the first open call of its name; else to the first open call that
-    no later reply names. Calls of the last calling assistant message come first, then earlier unanswered ones.
+    A reply answers the call with its id; else the first open call of its name; else the first open call that no later
+    reply names. Calls of the latest message with calls come first, then earlier open calls.
     """
 
     def __init__(self) -> None:
         self._calls: list[tuple[str | None, str]] = []
-        # Ascending indexes in `_calls` of open calls: all, by id, and by name. A row may have thousands.
-        self._waiting: defaultdict[_Key | None, list[int]] = defaultdict(list)
+        # Ascending indexes of open calls in `_calls`: all (key None), by id, and by name. A row may have thousands.
+        self._waiting: defaultdict[_CallKey | None, list[int]] = defaultdict(list)
         self._last_of_id: dict[str, str] = {}
-        self._last = 0
-        self._claims: Counter[_Key] = Counter()  # calls named by later replies, see `_claim`
+        self._latest = 0  # index of the first call in the latest message with calls
+        self._claims: Counter[_CallKey] = Counter()  # number of later replies that name a call
         self.log = CallLog()
 
-    def call(self, tool_calls: JsonValue) -> list[Message]:
-        """Return the messages of one assistant message's `tool_calls`, in order.
+    def add_calls(self, tool_calls: JsonValue) -> list[Message]:
+        """Open the calls of an assistant message, and return a Harmony message for each.
 
-        Text arguments are unchanged, JSON or not; other values become JSON, null and `""` become `{}`.
-
-        Raises:
-            RowFault: `malformed_tool_call`.
+        Arguments that are text are unchanged, JSON or not; null and `""` become `{}`, other values become JSON.
         """
         if not isinstance(tool_calls, list):
             raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
-        self._last = len(self._calls)
+        self._latest = len(self._calls)
         messages = []
         for call in tool_calls:
             function = call.get("function") if isinstance(call, dict) else None
@@ -58,70 +53,65 @@ class OpenCalls:
             self._open(to_text(call.get("id")), name, arguments)
         return messages
 
-    def expect(self, replies: Iterable[Row]) -> None:
-        """Reserve calls for the tool messages that follow and name them."""
+    def reserve(self, replies: Iterable[Row]) -> None:
+        """Reserve the calls that later replies name, so that unnamed replies skip them."""
         claims = (self._claim(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
-    def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Return the message of a tool, and how its call was matched.
-
-        Raises:
-            RowFault: `reply_without_call`: the reply has neither a known id nor a name, and no call is open.
-                `malformed_message`: its name is not text.
-        """
+    def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
+        """Close the call that a reply answers; return the tool's message and the match."""
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claim(call_id, name)) is not None:
             self._claims[claim] -= 1
-        tool, matched = self._answered(content, to_text(call_id), name if isinstance(name, str) and name else None)
+        tool, matched = self._match_reply(content, to_text(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
-    def _answered(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
+    def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         """Close the call that a reply answers; return its tool and the kind of match."""
         if call_id is not None:
-            index = self._first(("id", call_id))
+            index = self._next_open(("id", call_id))
             if index is not None:
                 return self._close(index, content), "id"
             if call_id in self._last_of_id:  # a second reply to a call
                 return self._last_of_id[call_id], "id"
         if name is not None:
-            index = self._first(("name", name))
+            index = self._next_open(("name", name))
             return (name, "nothing") if index is None else (self._close(index, content), "name")
-        index = self._unclaimed()
+        index = self._next_unclaimed()
         if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(index, content), "order"
 
-    def _claim(self, call_id: JsonValue, name: JsonValue) -> _Key | None:
+    def _claim(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
         """Return the key of the call that a reply names: its known id, else its name."""
         known = to_text(call_id)
         if known is not None and known in self._last_of_id:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
-    def _unclaimed(self) -> int | None:
-        """Return the call that an unnamed reply answers.
+    def _next_unclaimed(self) -> int | None:
+        """Return the first open call that no later reply names, else the next open call.
 
-        Calls that later replies name are skipped among the next `_MAX_SCANNED` open calls. Without this bound, a row of
-        one megabyte would take minutes.
+        Only `_MAX_SCANNED` calls are checked: without this bound, a row of one megabyte would take minutes.
         """
-        start = bisect_left(self._waiting[None], self._last)
+        start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
             call_id, name = self._calls[index]
             same_name = self._waiting["name", name]
-            # Later replies that name this tool leave at least one of its open calls unclaimed.
-            is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._last)
+            # Spare: of the tool's open calls since `_latest`, later replies that name the tool leave at least one.
+            is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._latest)
             if is_spare and (call_id is None or self._claims["id", call_id] <= 0):
                 return index
-        return self._first(None)
+        return self._next_open(None)
 
-    def _first(self, key: _Key | None) -> int | None:
-        """Return the next open call: of all, or with an id or a name."""
+    def _next_open(self, key: _CallKey | None) -> int | None:
+        """Return the next open call with an id or a name; the key None matches all calls."""
         if not (waiting := self._waiting[key]):
             return None
-        first_of_last = bisect_left(waiting, self._last)
-        return waiting[first_of_last if first_of_last < len(waiting) else 0]
+        # The first call since `_latest`, else the earliest call.
+        first_of_latest = bisect_left(waiting, self._latest)
+        return waiting[first_of_latest if first_of_latest < len(waiting) else 0]
 
     def _open(self, call_id: str | None, name: str, arguments: str) -> None:
         index = self.log.add_call(name, arguments)
@@ -137,6 +127,6 @@ class OpenCalls:
             del self._waiting[key][bisect_left(self._waiting[key], index)]
         return self._calls[index][1]
 
-    def _keys(self, index: int) -> list[_Key | None]:
+    def _keys(self, index: int) -> list[_CallKey | None]:
         call_id, name = self._calls[index]
         return [None, ("name", name)] if call_id is None else [None, ("name", name), ("id", call_id)]

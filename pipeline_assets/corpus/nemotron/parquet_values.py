@@ -1,8 +1,8 @@
 """Values of Parquet files, converted to those of JSON lines.
 
-A row is the same in both formats. Parquet has one schema for all rows, so a key that an object lacks is null. A null
-that a JSON line contains is indistinguishable from that, and is removed too; nulls in lists are kept. Parquet also
-lacks each row's order of keys, which is the order of a tool's properties in a text.
+A row must be equal in both formats. Parquet has one schema for all rows, so a key that an object lacks arrives as null.
+A null that a JSON line contains is indistinguishable from that, and is removed too; nulls in lists are kept. Parquet
+also lacks each row's order of keys, so the properties of a tool may have another order in a text.
 """
 
 import base64
@@ -29,13 +29,13 @@ class ParquetRows:
     """Conversion of the rows of one file.
 
     Attributes:
-        has_other_values: True if a column has times, decimals, bytes or similar values, at any depth.
-        with_objects: Columns with objects, whose nulls are removed.
+        has_non_json_values: True if a column has times, decimals, bytes or similar values, at any depth.
+        object_columns: Columns with objects, whose nulls are removed.
         is_shallow: True if no value can be nested deeper than `MAX_NESTING`.
     """
 
-    has_other_values: bool
-    with_objects: tuple[str, ...]
+    has_non_json_values: bool
+    object_columns: tuple[str, ...]
     is_shallow: bool
 
     @classmethod
@@ -46,13 +46,15 @@ class ParquetRows:
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
         )
-        deepest = max((2 * str(field.type).count("<") for field in schema), default=0)  # a map is a list of pairs
+        deepest = max(
+            (2 * str(field.type).count("<") for field in schema), default=0
+        )  # each level has a `<`; a map is a list of pairs
         return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Convert a row to the values that `json.loads` returns."""
-        row = as_json(columns) if self.has_other_values else dict(columns)
-        for column in self.with_objects:
+        row = as_json(columns) if self.has_non_json_values else dict(columns)
+        for column in self.object_columns:
             row[column] = _without_nulls(row[column])
         return row
 

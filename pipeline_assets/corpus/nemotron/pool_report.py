@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pools import pool_purpose
-from pipeline_assets.corpus.nemotron.row_census import add
+from pipeline_assets.corpus.nemotron.row_census import add_tally
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
 from pipeline_assets.spine.artifact import Artifact
@@ -42,7 +42,7 @@ def correctness_range(share: float | None) -> str:
 
 
 def length_range(tokens: int | None) -> str:
-    """Return the largest power of two up to a row's tokens; at least `1`."""
+    """Return the largest power of two that is not above a row's tokens; at least `1`."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
@@ -50,10 +50,8 @@ class Pool(msgspec.Struct, frozen=True):
     """Contents of a pool.
 
     Attributes:
-        rows: Number of rows.
-        tokens: Number of tokens.
         completion_tokens: Number of tokens that count in the loss.
-        lengths: Rows by the largest power of two up to their tokens; `1` for rows without.
+        lengths: Rows by length: the largest power of two that is not above their tokens, at least `1`.
         correctness: Rows by ranges of `CORRECTNESS`.
         domains: Rows by domain.
         shared: Rows that are also in another pool, by its name.
@@ -72,9 +70,7 @@ class Pools(msgspec.Struct, frozen=True):
     """Pools of one dataset, or of all.
 
     Attributes:
-        rows: Rows that are in some pool, each counted once.
-        tokens: Tokens of these rows.
-        completion_tokens: Completion tokens of these rows.
+        rows: Rows that are in some pool, each counted once; so are their tokens.
         ledger: Counts of the rows that pools are chosen from.
         pools: Contents by pool.
         left_out: Reasons why pools lack rows of a dataset, as in the manifest of its pools.
@@ -132,10 +128,7 @@ _ORDER: Mapping[str, Callable[[str], Any]] = {
 
 
 def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Build the report on the pools of datasets, by name.
-
-    Its page is rendered when its digest is known.
-    """
+    """Build the report on pools; its page is rendered when the digest is known."""
     buckets = list(_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
     tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
@@ -146,7 +139,7 @@ def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], setti
         for name, pools in datasets.items()
     }
     for (dataset, *_), receipt in zip(buckets, receipts, strict=True):
-        add(tallies[dataset], receipt.notes)
+        add_tally(tallies[dataset], receipt.notes)
     report = _report({name: {**tallies[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
@@ -157,10 +150,10 @@ def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], setti
 def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     total: dict[str, Any] = {}
     for tally in datasets.values():
-        add(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
-    ordered = {name: _in_order(tally) for name, tally in datasets.items()}
+        add_tally(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
+    ordered = {name: _sort_names(tally) for name, tally in datasets.items()}
     return msgspec.convert(
-        {"schema": "corpusmill/pool_report/1", "total": _in_order(total), "datasets": ordered}, PoolReport
+        {"schema": "corpusmill/pool_report/1", "total": _sort_names(total), "datasets": ordered}, PoolReport
     )
 
 
@@ -182,8 +175,8 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
     for pool, path in files.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
-        once.update(_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
-        pools[pool], members[pool] = {**_sizes(rows), **_spread(rows)}, set(ids)
+        once.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
+        pools[pool], members[pool] = {**_sum_sizes(rows), **_distributions(rows)}, set(ids)
         seen |= members[pool]
     for pool, own in members.items():
         shared = {other: len(own & theirs) for other, theirs in members.items() if other != pool}
@@ -191,12 +184,12 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
     return Receipt([], {"documents": once["rows"], "tokens": once["tokens"]}, {**once, "pools": pools})
 
 
-def _sizes(rows: pa.Table) -> dict[str, int]:
+def _sum_sizes(rows: pa.Table) -> dict[str, int]:
     sums = {name: sum(filter(None, rows[f"stats_{name}"].to_pylist())) for name in _SIZES[1:]}
     return {"rows": rows.num_rows, **sums}
 
 
-def _spread(rows: pa.Table) -> dict[str, Mapping[str, int]]:
+def _distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
         "lengths": Counter(map(length_range, tokens)),
@@ -205,7 +198,7 @@ def _spread(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     }
 
 
-def _in_order(tally: Mapping[str, Any]) -> dict[str, Any]:
+def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
     """Sort the names of a tally by `_ORDER`, because receipts do not keep their order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:

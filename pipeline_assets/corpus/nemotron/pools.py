@@ -55,7 +55,7 @@ _DICTIONARY_COLUMNS = [
     "source_revision",
 ]
 _DICTIONARY_COLUMNS += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
-PUBLISHED = {
+PARQUET_OPTIONS = {
     "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
     "use_dictionary": _DICTIONARY_COLUMNS,
     "write_page_index": True,
@@ -71,7 +71,7 @@ def build_pools(
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
     run = stage_runner(run_task, settings, functools.partial(importlib.import_module, __name__))
-    buckets = {split: _buckets(rows) for split, rows in splits.items()}
+    buckets = {split: _count_buckets(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
         for number, (split, file) in enumerate(files)
@@ -80,7 +80,7 @@ def build_pools(
     spilled: dict[str, list[Path]] = {split: [] for split in splits}
     for (split, _), receipt in zip(files, receipts, strict=True):
         spilled[split] += [staging.path(file.path) for file in receipt.files]
-    counts, gap = Counter(total_counts(receipts)), _joint_gap(receipt.notes for receipt in receipts)
+    counts, gap = Counter(total_counts(receipts)), _merge_gaps(receipt.notes for receipt in receipts)
     tasks = [
         Task(f"{split}-{bucket:05d}", 0, functools.partial(write_pools, split, bucket, buckets[split], paths, pools))
         for split, paths in spilled.items()
@@ -117,8 +117,8 @@ def pooled_split(path: str) -> str:
     return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
-def _buckets(rows: Artifact) -> int:
-    """Count the files that a split's rows are divided into.
+def _count_buckets(rows: Artifact) -> int:
+    """Return the number of buckets that a split's rows are divided into.
 
     A power of two, so that a few rows more or less usually change nothing.
     """
@@ -126,14 +126,11 @@ def _buckets(rows: Artifact) -> int:
     plain: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
     )
-    return 1 << (plain // _BUCKET_BYTES).bit_length()
+    return 1 << (plain // _BUCKET_BYTES).bit_length()  # the first power of two above plain // _BUCKET_BYTES
 
 
 def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
-    """Return why a pool has no rows.
-
-    Either its columns have no value, or each condition has a number of matching rows.
-    """
+    """Explain an empty pool: columns without values, or matching rows by condition."""
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
@@ -160,11 +157,11 @@ def spill_rows(
     """Write rows that are in a pool to work files with one row group per bucket.
 
     Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and for rows with an accepted licence,
-    `holds/<condition>` (rows that meet it) and `said/<column>` (rows with a value). The notes describe rows that are
-    in no pool although their correctness is known.
+    `holds/<condition>` (rows that meet it) and `said/<column>` (rows with a value). The notes describe rows that are in
+    no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
-    chosen = _chosen_rows(split, file, pools, recipe, counts, gaps)
+    chosen = _pool_rows(split, file, pools, recipe, counts, gaps)
     for tables in group_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
@@ -174,10 +171,10 @@ def spill_rows(
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
                 output.write(table.slice(end - size, size))
         files.append(output.output(name))
-    return Receipt(files, counts, _joint_gap(gaps))
+    return Receipt(files, counts, _merge_gaps(gaps))
 
 
-def _chosen_rows(
+def _pool_rows(
     split: str,
     path: Path,
     pools: Sequence[str],
@@ -188,31 +185,29 @@ def _chosen_rows(
     """Yield the rows of a file that are in a pool, by row group, and count all rows."""
     import polars as pl
 
-    columns = sorted(
-        {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
-    )
+    columns = {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
-            frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
+            frame = pl.DataFrame(pl.from_arrow(table.select(sorted(columns))))
             is_allowed = _has_allowed_licence(frame, recipe)
-            chosen = _chosen(frame, pools, recipe, is_allowed, counts)
+            chosen = _pool_membership(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
-            gaps.append(_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
+            gaps.append(_describe_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
                 flags = utf8_column([row.tobytes() for row in chosen])
                 yield table.append_column(_CHOSEN, flags).filter(bool_column(is_in_any))
 
 
-def _chosen(
+def _pool_membership(
     frame: "pl.DataFrame",
     pools: Sequence[str],
     recipe: PoolsRecipe,
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return the pools of each row, shape (rows, pools); add to the counts."""
+    """Return which pools each row is in, shape (rows, pools), and add to the counts."""
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
@@ -240,8 +235,8 @@ def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[
     return np.array([licence not in refused for licence in licences], bool)
 
 
-def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Describe the rows of known correctness that are in no pool."""
+def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
+    """Describe rows of known correctness that are in no pool; empty without any."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]
@@ -249,8 +244,8 @@ def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
     return {"rows": rows.height, **bounds, "examples": examples}
 
 
-def _joint_gap(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combine the gaps of row groups or files, in order; empty if none has one."""
+def _merge_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge the descriptions of row groups or files, in order; empty if all are."""
     nonempty = [gap for gap in gaps if gap]
     if not nonempty:
         return {}
@@ -264,6 +259,7 @@ def _joint_gap(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
     """Return the bucket of each id, shape (rows,): the head of its sha256, modulo."""
+    # Eight bytes each, read as big-endian integers; the modulo is exact because they are unsigned.
     heads = b"".join(hashlib.sha256(row_id.encode()).digest()[:8] for row_id in ids)
     return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
 
@@ -281,12 +277,10 @@ def write_pools(
 
     `paths` are work files of the split, each with a row group for each of its `buckets`; `pools` are in the order of
     the rows' flags.
-
-    Raises:
-        InputError: A work file is damaged.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
+    # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
     octets = "".join(table[_CHOSEN].to_pylist()).encode()
     chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_CHOSEN])
@@ -295,7 +289,7 @@ def write_pools(
         rows = order[chosen[:, number]]
         if len(rows):
             name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
-            with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
+            with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
     return Receipt(files, {})

@@ -98,18 +98,14 @@ class PoolsRecipe(RecipeSection):
 
 
 def raise_if_invalid_name(purpose: str) -> None:
-    """Check that a purpose can name a folder and a config.
-
-    Raises:
-        ValueError: The name is not lower-case words joined by `_`.
-    """
+    """Raise ValueError if a purpose cannot name a folder and a config."""
     if not _PURPOSE.fullmatch(purpose):
         raise ValueError(f"{purpose!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
 
 @functools.cache
 def parse_condition(condition: str) -> "pl.Expr":
-    """Parse a condition on a row from SQL.
+    """Parse an SQL condition on a row.
 
     Raises:
         ValueError: The text is not an expression, uses an unknown column (names the nearest), compares incompatible
@@ -129,24 +125,18 @@ def parse_condition(condition: str) -> "pl.Expr":
 
 @functools.cache
 def _one_row() -> "pl.DataFrame":
-    """Return a row to try conditions on.
-
-    Some types are compared only if a value exists, so lists have one.
-    """
+    """Return a row on which the types of conditions are checked."""
     import polars as pl
 
+    # polars compares some types only if a value exists, so lists have one.
     values = [to_column([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
 
 
 def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
-    """Return a mask of the rows that meet a condition, shape (rows,).
-
-    Null counts as false.
-    """
-    holds: NDArray[np.bool_] = frame.select(parse_condition(condition).fill_null(False).alias("holds"))[
-        "holds"
-    ].to_numpy()
+    """Return a mask of the rows that meet a condition, shape (rows,); null is false."""
+    expression = parse_condition(condition).fill_null(False).alias("holds")
+    holds: NDArray[np.bool_] = frame.select(expression)["holds"].to_numpy()
     return holds
 
 

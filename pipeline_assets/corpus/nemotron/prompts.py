@@ -76,10 +76,9 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows.
+    """File of normalised rows; `rows` is unused, because a file is read whole.
 
     Attributes:
-        rows: Unused, because a file is read whole.
         passing: Number of rows that pass the rules.
         repeats: File with the passing rows whose text occurred before; None until it is known.
     """
@@ -99,7 +98,6 @@ class PromptRules:
     Attributes:
         split: Partition key of the split, the source of its Documents.
         system: System message that normalisation put before rendered conversations.
-        min_completion_tokens: Minimum number of completion tokens.
     """
 
     split: str
@@ -110,10 +108,7 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build the prompts of a split from its normalised rows.
-
-    `earlier` are prompts of splits whose texts count as earlier.
-    """
+    """Build a split's prompts; a text that `earlier` prompts contain is a duplicate."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     evaluated = list(run_stage("judge", functools.partial(evaluate_rows, rules=rules), shards, staging, settings))
@@ -139,12 +134,12 @@ def gather_prompts(
 
 
 def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Write text hashes of the rows that pass (`IdsWriter`); count `passing`."""
+    """Hash the texts of the rows that pass the rules (`IdsWriter`); count `passing`."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
         for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS]):
-            texts = [row["text"] for row in batch if dropped_by(row, rules) is None]
+            texts = [row["text"] for row in batch if drop_reason(row, rules) is None]
             ids.add(without_system(str(text), prefixes) for text in texts)
             passing += len(texts)
     return Receipt([ids.output(name)], {"passing": passing})
@@ -153,10 +148,7 @@ def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rule
 def write_prompts(
     shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules, zstd_level: int
 ) -> Receipt:
-    """Write the Documents and the dropped rows of a shard, in this order of files.
-
-    Counts: `rows`, `documents`, `dropped/<reason>`.
-    """
+    """Write the Documents of a shard, then its dropped rows, as two files."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
     times, shard_row = read_repeats(shard.repeats, shard.passing), 0
@@ -167,7 +159,7 @@ def write_prompts(
         for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_TIE_COLUMNS]):
             kept: list[Document] = []
             for row in batch:
-                reason = dropped_by(row, rules)
+                reason = drop_reason(row, rules)
                 if reason is None and next(times):
                     reason = "duplicate_text", "a row before it has the same text"
                 if reason is None:
@@ -189,8 +181,8 @@ def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
             yield pa.RecordBatch.to_pylist(batch)
 
 
-def dropped_by(row: Row, rules: PromptRules) -> tuple[str, str] | None:
-    """Return the reason and detail that drop a row by itself; None if kept."""
+def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
+    """Return reason and detail if a row is dropped regardless of others, else None."""
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"]:
         return "invalid_harmony", "the text is no Harmony"
@@ -231,10 +223,7 @@ def _document(row: Row, split: str) -> Document:
 
 
 def extract_prompt(row: Row) -> str:
-    """Return the prompt of a row: the statement of a proof, else all user messages.
-
-    If these are blank, the prompt is the whole text.
-    """
+    """Return the statement of a proof, else the user messages, else the whole text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

@@ -13,13 +13,9 @@ PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 
 
 def formalisation(row: Row) -> list[Message]:
-    """Return a conversation in which the problem is answered by its statement in Lean.
+    """Return a conversation that answers a problem with its statement in Lean.
 
-    The header's imports and options come before the statement, separated by a blank line, since published headers have
-    no line end.
-
-    Raises:
-        RowFault: `no_problem`, `no_formal_statement`.
+    The header's imports and options come first, then a blank line, since published headers have no line end.
     """
     problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
     if problem is None:

@@ -1,7 +1,7 @@
 """Census of source rows: columns, messages by role, types and metadata coverage.
 
-Presence is decided by the functions that rows are built with, `has_value`, `row_correctness` and `declared_tools`, so
-rows and their inventory agree on metadata. Counts are nested by name, and counts of shards add up.
+The functions that build rows (`has_value`, `row_correctness`, `read_tools`) decide whether metadata is present, so rows
+and their inventory agree. Counts are nested by name, and counts of shards add up.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ OTHERS = "(others)"
 _MAX_NAME_CHARACTERS = 200
 
 
-def count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
+def add_count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
     """Add to the count at a path of names.
 
-    Counts are bounded for any input: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and a name is cut to
+    Memory is bounded for any input: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and a name is cut to
     200 characters.
     """
     *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
@@ -35,13 +35,13 @@ def _bounded_name(tally: Tally, name: str) -> str:
     return name if name in tally or len(tally) < MAX_NAMES else OTHERS
 
 
-def add(tally: Tally, other: Mapping[str, Any]) -> None:
+def add_tally(tally: Tally, other: Mapping[str, Any]) -> None:
     """Add all counts of another tally."""
     for name, value in other.items():
         if isinstance(value, int):
             tally[name] = tally.get(name, 0) + value
         else:
-            add(tally.setdefault(name, {}), value)
+            add_tally(tally.setdefault(name, {}), value)
 
 
 # Kinds of coverage with the condition that a row meets; part of the coverage page.
@@ -60,15 +60,9 @@ COVERAGE: Final[dict[str, str]] = {
     "licence": "`license`",
     "formal_statement": "`formal_statement`",
 }
-TAGS: Final = (
-    "license",
-    "reasoning",
-    "used_in",
-    "capability_target",
-    "data_source",
-    "source",
-)  # columns counted by value
-_ANY_VALUE: Final = (
+# Columns whose values are counted.
+TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")
+_COLUMN_COVERAGE: Final = (
     ("uuid", "uuid"),
     ("expected_answer", "expected_answer"),
     ("formal_statement", "formal_statement"),
@@ -76,23 +70,20 @@ _ANY_VALUE: Final = (
     ("reasoning", "reasoning_label"),
 )
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
-_FOLD_AT = 4096
+_FOLD_AT = 4096  # distinct shapes and paths in memory
 Path = tuple[str, ...]
 Types = tuple[type, ...]
 
 
 def type_name(kind: type) -> str:
-    """Return the reported name of a type: its Python name, or `null`."""
+    """Return the name of a type in the inventory: `null`, or its Python name."""
     return "null" if kind is type(None) else kind.__name__
 
 
 class RowCensus:
-    """Counter of row and message shapes (keys and types), coverage and tags.
+    """Counter of row and message shapes (keys with types), coverage and tags.
 
     Equal shapes are counted together before they are expanded into the tally.
-
-    Attributes:
-        rows: Number of counted rows.
     """
 
     def __init__(self) -> None:
@@ -101,23 +92,18 @@ class RowCensus:
         self._shapes: Counter[tuple[Path, tuple[str, ...], Types]] = Counter()
         self._paths: Counter[Path] = Counter()
 
-    def add(self, row: Mapping[str, Any], values: Row | None = None) -> None:
-        """Count one row.
-
-        Args:
-            row: Row as read.
-            values: Row as JSON values (`ParquetRows`); None if `row` is JSON already.
-        """
+    def add_row(self, row: Mapping[str, Any], values: Row | None = None) -> None:
+        """Count one row; `values` is the row as JSON values, if `row` is not JSON already."""
         self.rows += 1
-        self._note(("columns",), row)
+        self._count_shape(("columns",), row)
         metadata, messages = row.get("metadata"), row.get("messages")
         if isinstance(metadata, dict):
-            self._note(("metadata",), metadata)
+            self._count_shape(("metadata",), metadata)
         if isinstance(messages, list):
             for message in messages:
                 self._add_message(message)
         values = row if values is None else values
-        for name in _present(values):
+        for name in _coverage_names(values):
             self._paths["coverage", name] += 1
         for column in TAGS:
             value = values.get(column)
@@ -138,7 +124,7 @@ class RowCensus:
             return
         role = message.get("role")
         name = role if isinstance(role, str) and role else "(no role)"
-        self._note(("messages", name, "keys"), message)
+        self._count_shape(("messages", name, "keys"), message)
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             for call in calls:
@@ -148,32 +134,32 @@ class RowCensus:
         if not isinstance(call, dict):
             self._paths["messages", role, "calls", "(no object)", type_name(type(call))] += 1
             return
-        self._note(("messages", role, "calls"), call)
+        self._count_shape(("messages", role, "calls"), call)
         function = call.get("function")
         arguments = (function if isinstance(function, dict) else call).get("arguments")
         self._paths["messages", role, "arguments", type_name(type(arguments))] += 1
 
-    def _note(self, path: Path, values: Mapping[str, Any]) -> None:
+    def _count_shape(self, path: Path, values: Mapping[str, Any]) -> None:
         self._shapes[path, tuple(values), tuple(map(type, values.values()))] += 1
 
     def _fold(self) -> None:
         """Move shapes and paths into the tally."""
         for (path, keys, types), times in self._shapes.items():
             for key, kind in zip(keys, types, strict=True):
-                count(self._tally, (*path, key, type_name(kind)), times)
+                add_count(self._tally, (*path, key, type_name(kind)), times)
         for path, times in self._paths.items():
-            count(self._tally, path, times)
+            add_count(self._tally, path, times)
         self._shapes.clear()
         self._paths.clear()
 
 
-def _present(row: Row) -> list[str]:
-    """Return the names of `COVERAGE` that a row meets."""
+def _coverage_names(row: Row) -> list[str]:
+    """List the kinds of `COVERAGE` that a row has."""
     correctness, text, messages = row_correctness(row), row.get("text"), row.get("messages")
     messages = messages if isinstance(messages, list) else []
     objects = [message for message in messages if isinstance(message, dict)]
-    holds = {
-        **{name: has_value(row.get(column)) for column, name in _ANY_VALUE},
+    meets = {
+        **{name: has_value(row.get(column)) for column, name in _COLUMN_COVERAGE},
         "difficulty_stated": has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")),
         "correctness": correctness["meta_correctness"] is not None,
         "solved": correctness["meta_solved_bin"] is not None,
@@ -182,7 +168,7 @@ def _present(row: Row) -> list[str]:
         "messages": bool(messages),
         **{key: any([has_value(message.get(key)) for message in objects]) for key in _MESSAGE_KEYS},
     }
-    return [name for name, is_present in holds.items() if is_present]
+    return [name for name, is_present in meets.items() if is_present]
 
 
 def _has_tools(row: Row) -> bool:

@@ -31,7 +31,7 @@ def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each text whose validity flag is wrong."""
     texts, claims = batch.column("text").to_pylist(), batch.column("quality_valid_harmony").to_pylist()
     for row, (text, is_claimed) in enumerate(zip(texts, claims, strict=True)):
-        why = _refusal(text)
+        why = _parse_error(text)
         if is_claimed is not (why is None):
             yield row, why or "the text is valid Harmony, but its flag is false"
 
@@ -41,9 +41,8 @@ def encoding_faults(
 ) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
-    Compared are the ids with tiktoken's for the same text, the decoded ids with the text, the counts with the row's,
-    and the bodies that count in the loss (`span_faults`). `rows` is a sample, since tiktoken is several times slower
-    than the rest.
+    Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts; `span_faults` checks
+    the bodies that count in the loss. `rows` is a sample, since tiktoken is several times slower than the rest.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -58,17 +57,15 @@ def encoding_faults(
             yield row, "ids do not decode to the text"
         completion = sum(stop - start for start, stop in encoded.bodies[encode.loss_messages(parsed, loss)].tolist())
         if (values["stats_tokens"], values["stats_completion_tokens"]) != (len(encoded.ids), completion):
-            yield (
-                row,
-                f"the text has {len(encoded.ids)} tokens, {completion} of them completion, unlike the row's counts",
-            )
+            sizes = f"{len(encoded.ids)} tokens, {completion} of them completion"
+            yield row, f"the text has {sizes}, unlike the row's counts"
         yield from ((row, what) for what in span_faults(parsed, encoded, loss, encoder))
 
 
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: Encoder
 ) -> Iterator[str]:
-    """Yield errors in the bodies that count, checked against the control tokens."""
+    """Yield errors of the bodies that count in the loss, checked by control tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()
@@ -76,7 +73,7 @@ def span_faults(
         yield f"{len(parsed.messages)} messages have {len(starts)} starts, {len(opened)} bodies, {len(closed)} ends"
         return
     headers = [encoder.decode(encoded.ids[start + 1 : stop]) for start, stop in zip(starts, opened, strict=True)]
-    expected = _counting(headers, loss)
+    expected = _loss_messages_by_header(headers, loss)
     counting = encode.loss_messages(parsed, loss)
     if counting != expected:
         yield f"messages {counting} count, by their headers {expected} should"
@@ -88,7 +85,7 @@ def span_faults(
             yield f"the body of message {number} is not the text of its span"
 
 
-def _counting(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
+def _loss_messages_by_header(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
     spoken = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
     if isinstance(loss, encode.AssistantLast):
         return [number for number in spoken[-1:] if " to=" not in headers[number]]
@@ -100,15 +97,15 @@ def _counting(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
     ]
 
 
-def _refusal(text: str) -> str | None:
+def _parse_error(text: str) -> str | None:
     try:
         return None if parse_harmony(text).messages else "the text has no messages"
     except Refusal as refusal:
         return str(refusal)
 
 
-# Coverage counted by the inventory of source rows, and the column that is not null in normalised rows with it.
-COVERED = {
+# Coverage that the inventory counts, with the column that is not null in normalised rows that have it.
+COVERAGE_COLUMNS = {
     "licence": "meta_license",
     "correctness": "meta_correctness",
     "solved": "meta_solved_bin",
@@ -163,10 +160,10 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact]) -> Verdi
     inventory = read_inventory(*inventories)
     if inventory["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
         return Verdict(True, "not compared: not all rows were read", applies=False)
-    rows, present = _present(shards)
+    rows, present = _count_non_null(shards)
     lost = inventory["rows_counted"] - rows
     wrong, numbers = [], {}
-    for name, column in COVERED.items():
+    for name, column in COVERAGE_COLUMNS.items():
         expected, actual = inventory["coverage"][name]["rows"], present[column]
         numbers[name] = actual
         if not expected - lost <= actual <= expected:
@@ -201,9 +198,9 @@ def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa
                 yield name, batch
 
 
-def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
+def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
     """Count rows and non-null values by column from the footers."""
-    rows, present = 0, dict.fromkeys(COVERED.values(), 0)
+    rows, present = 0, dict.fromkeys(COVERAGE_COLUMNS.values(), 0)
     for name in data_files(shards):
         metadata = pq.read_metadata(shards.path(name))
         rows += metadata.num_rows

@@ -1,8 +1,8 @@
 """Columns of a row: id, metadata, quality and statistics.
 
 `schema.COLUMNS` describes each column. The id is the row's uuid, or else a hash of its content. Repeated ids are
-numbered over a whole split: `IdsWriter` stores the ids of each shard, and `write_repeats` finds the rows that repeat an
-id, from 24 bytes per row on disk and a bounded part of them in memory. Ids are therefore independent of the shards.
+numbered over a whole split, so ids do not depend on the shards: `IdsWriter` stores the ids of each shard, 24 bytes per
+row, and `write_repeats` finds the rows that repeat an id, in bounded memory.
 
 The evaluations in `metadata` of Math-v2 record how often a problem was solved. Each of six conditions,
 `reason_{high,medium,low}_{with,no}_tool`, has `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
@@ -46,24 +46,26 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     uuid = to_text(row.get("uuid"))
     if uuid is not None and is_row_id(uuid):
         return uuid
-    columns = _identity({column: row.get(column) for column in _IDENTITY})
+    columns = _normalise_identity({column: row.get(column) for column in _IDENTITY})
     identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
 
 
 def is_row_id(uuid: str) -> bool:
-    """Check whether a uuid is the row's id; else it is kept in `meta_source_json`."""
+    """Check whether a uuid is the row's id, because it does not end in `#` and digits."""
     return _IS_NUMBERED.fullmatch(uuid) is None
 
 
-def _identity(value: JsonValue) -> JsonValue:
+def _normalise_identity(value: JsonValue) -> JsonValue:
     """Remove missing values and write floats, which have several JSON forms, as text."""
     if isinstance(value, dict):  # most values are text, so skip a call for them
         return {
-            key: item if isinstance(item, str) else _identity(item) for key, item in value.items() if has_value(item)
+            key: item if isinstance(item, str) else _normalise_identity(item)
+            for key, item in value.items()
+            if has_value(item)
         }
     if isinstance(value, list):
-        return [_identity(item) for item in value]
+        return [_normalise_identity(item) for item in value]
     return repr(value) if isinstance(value, float) else value
 
 
@@ -78,7 +80,7 @@ class _Attempts(NamedTuple):
 
 
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the columns of all conditions together; null without valid attempts.
+    """Return the correctness columns from all conditions; null without valid attempts.
 
     A condition is ignored if its count is 0 or if it contradicts itself (more right than attempted, no numbers). If
     count or pass is missing, only the accuracy is used, and pass_k and correct_count are null. Numbers may be text.
@@ -87,7 +89,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     valid = {}
     for condition in CONDITIONS:
         evaluation = evaluations.get(f"reason_{condition}")
-        if isinstance(evaluation, dict) and (attempts := _attempts(evaluation)) is not None:
+        if isinstance(evaluation, dict) and (attempts := _read_attempts(evaluation)) is not None:
             valid[condition] = attempts
     best = max(valid, key=lambda condition: valid[condition].accuracy, default=None)  # the first of equals
     accuracy, count, passed = (None, None, None) if best is None else valid[best]
@@ -103,11 +105,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the bin of the share of right attempts.
-
-    `unsolved` without a right one, `hard` up to a quarter, `medium` up to three quarters, else `easy`; None without
-    attempts.
-    """
+    """Return the bin of the share of right attempts; None without attempts."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -119,7 +117,7 @@ def _solved_bin(attempts: list[_Attempts]) -> str | None:
     return "medium" if 4 * passed <= 3 * count else "easy"
 
 
-def _attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
+def _read_attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
     count, passed = _to_int(condition.get("count")), _to_int(condition.get("pass"))
     if count is not None and passed is not None:
         return _Attempts(round(passed / count, 4), count, passed) if 0 <= passed <= count and count else None
@@ -149,7 +147,7 @@ def _to_float(value: JsonValue) -> float | None:
 _BINS = ("low", "medium", "high")
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
 # Source columns that have their own column or are part of the text; `source_tools_id` stands for the tools.
-_READ = frozenset(
+_STORED_COLUMNS = frozenset(
     {"uuid", "messages", "text", "tools", "metadata", "expected_answer", "capability_target", "reasoning", "license"}
     | {"used_in", "lean_header", "formal_statement", "tags"}
 )
@@ -158,11 +156,10 @@ _READ = frozenset(
 def row_metadata(
     row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowsRecipe
 ) -> dict[str, object]:
-    """Return the columns `meta_…` of a row.
+    """Return the columns `meta_…` of a row; a missing value is null.
 
-    A missing value is null; `meta_tags` is then empty. A column of an unexpected type is stored as canonical JSON, and
-    so are `metadata` and every column without its own place. `conversation` has the row's messages before rendering
-    drops any.
+    A column of an unexpected type is stored as canonical JSON, and so are `metadata` and all source columns without a
+    column of their own. `conversation` has the row's messages before rendering drops any.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -172,18 +169,15 @@ def row_metadata(
         "meta_domain": domain,
         "meta_tags": _tags(row, conversation),
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
-        "meta_used_in": _texts(row.get("used_in")) or None,
+        "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
         "meta_source_json": _source_json(row, settings),
     }
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return the difficulty `low`, `medium` or `high`; None if unknown.
-
-    The row's `difficulty_bin` or `difficulty` comes first, then the first word of the split's name, as in Math-v2
-    (`high_part00`).
-    """
+    """Return the difficulty of the row, or else in the split's name; None if unknown."""
+    # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
 
@@ -208,13 +202,13 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
         "reasoning": "analysis" in [message.channel for message in conversation],
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
     }
-    tags = {*_texts(row.get("tags")), *(tag for tag, is_present in has.items() if is_present)}
+    tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in has.items() if is_present)}
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
 def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
-    read = _READ - {"messages"} if has_value(row.get("text")) else _READ
+    read = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_row_id(uuid):
         read -= {"uuid"}
@@ -226,7 +220,7 @@ def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     return canonical_text(remaining) if remaining else None
 
 
-def _texts(value: JsonValue) -> list[str]:
+def _to_texts(value: JsonValue) -> list[str]:
     """Return a column as a list of texts; a single value becomes a list of one."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
@@ -239,20 +233,18 @@ _POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM
 
 
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
-    """Compute the fraction of 16-token runs that occurred in the text before.
+    """Compute the fraction of 16-token runs in `ids` that occurred earlier in it.
 
     Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
-    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes: for n runs, the fraction is about n /
-    2**33 too high, 0.0001 for a million tokens.
-
-    Args:
-        ids: Token ids, shape (tokens,).
+    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, of which two are equal by chance with
+    probability 2**-32: for n runs, n²/2 pairs, the fraction is about n / 2**33 too high, 0.0001 for a million tokens.
     """
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:
         return 0.0
     hashes = ids.view(np.uint32)
-    # Step k joins two adjacent runs of 2**k tokens: hash(first + second) = hash(first) * base**(2**k) + hash(second).
+    # At first each token is its own hash. Step k joins two adjacent runs of 2**k tokens:
+    # hash(first + second) = hash(first) * base**(2**k) + hash(second). uint32 wraps around, which is the modulus.
     for step, power in enumerate(_POWERS):
         first = hashes[: -(1 << step)] * power
         first += hashes[1 << step :]
@@ -262,14 +254,11 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 
 
 def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dict[str, object]:
-    """Return the columns `stats_…` of a text; invalid Harmony has 0 messages.
-
-    Existing datasets have an estimate as `stats_approx_tokens`; it equals `stats_tokens` in these rows.
-    """
+    """Return the columns `stats_…` of a text; invalid Harmony has 0 messages."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     return {
         "stats_char_len": len(parsed.text),
-        "stats_approx_tokens": tokens,
+        "stats_approx_tokens": tokens,  # an estimate in existing datasets, exact here
         "stats_tokens": tokens,
         "stats_completion_tokens": sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss)),
         "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
@@ -286,13 +275,9 @@ def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
 def row_quality(
     text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
 ) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, with duplicates not yet determined.
-
-    `quality_valid_tool_schema` is null if it is unknown: the text is not valid Harmony, or it came as text with calls
-    from a row without tools.
-    """
+    """Return the columns `quality_…` of a text, with duplicates not yet determined."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
-    # A row that came as Harmony text may declare its tools only in the text.
+    # Unknown: a row that came as Harmony text may declare its tools only in the text.
     is_known = is_valid and not (text.came_as_text and calls and tools is None)
     return {
         "quality_valid_harmony": is_valid,
@@ -311,5 +296,5 @@ def row_quality(
 
 
 def length_bin(tokens: int) -> Literal["short", "normal", "long"]:
-    """Return the length bin of a text with a number of tokens."""
+    """Return the length bin for a number of tokens."""
     return "short" if tokens < 128 else "long" if tokens > 16_384 else "normal"

@@ -1,7 +1,7 @@
 """Values of source rows: missing values, canonical JSON and reasons of rejects.
 
-A missing value is absent, null, `""` or `[]`: equal rows arrive as published JSON, which omits keys, and through Arrow,
-which fills them with null.
+A missing value is absent, null, `""` or `[]`, because equal rows arrive as published JSON, which omits keys, and
+through Arrow, which fills them with null.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
-from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
+from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, replace_non_finite
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
@@ -25,14 +25,11 @@ def has_value(value: JsonValue) -> bool:
 
 
 def canonical_text(value: JsonValue) -> str:
-    """Return JSON with sorted keys and no blanks, equal for equal values.
-
-    Numbers are written as Python writes them. NaN and infinities, which Parquet has and JSON lacks, become null.
-    """
+    """Return JSON with sorted keys and no blanks; NaN and infinities become null."""
     try:
         return _encode(value)
     except ValueError:
-        return _encode(finite(value))
+        return _encode(replace_non_finite(value))
 
 
 def to_text(value: JsonValue) -> str | None:

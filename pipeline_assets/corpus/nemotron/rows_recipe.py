@@ -16,8 +16,6 @@ from pipeline_assets.spine.section import Option, RecipeSection, Share
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
 SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
-
-
 _LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
@@ -126,10 +124,7 @@ class RowsRecipe(RecipeSection):
 
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
-    """Return the rules of a split's rows, with the split's reasoning effort.
-
-    Both arguments are parts of a target or a manifest.
-    """
+    """Return a split's rules from `recipe` and `tokenizer` of its target or manifest."""
     rows, effort = RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:
         return rows

@@ -11,8 +11,8 @@ from pipeline_assets.spine.artifact import Artifact
 DATA = "data"
 DROPPED_FILE = f"dropped{SUFFIX}"
 
-_TEXT, _TEXTS, _TRUTH = pa.string(), pa.list_(pa.string()), pa.bool_()
-_FLOAT, _SMALL, _WHOLE = pa.float64(), pa.int32(), pa.int64()
+_TEXT, _TEXTS, _BOOL = pa.string(), pa.list_(pa.string()), pa.bool_()
+_FLOAT, _INT32, _INT64 = pa.float64(), pa.int32(), pa.int64()
 _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "id": (
         _TEXT,
@@ -28,8 +28,8 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "template": (_TEXT, "Format of the text, `harmony/1` or `plain/1`; null if it is not valid Harmony."),
     "meta_correctness": (_FLOAT, "Share of right attempts under the best condition, 0 to 1."),
     "meta_correctness_high": (_FLOAT, "Share of right attempts under the best condition of high reasoning effort."),
-    "meta_pass_k": (_SMALL, "Attempts under the best condition."),
-    "meta_correct_count": (_SMALL, "Right attempts under the best condition."),
+    "meta_pass_k": (_INT32, "Attempts under the best condition."),
+    "meta_correct_count": (_INT32, "Right attempts under the best condition."),
     "meta_correctness_condition": (_TEXT, "The best condition, such as `high_with_tool`."),
     "meta_solved_bin": (_TEXT, "Difficulty from all attempts together: `unsolved`, `hard`, `medium` or `easy`."),
     "meta_difficulty_bin": (_TEXT, "`low`, `medium` or `high`, according to the source or the name of the split."),
@@ -48,51 +48,51 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "meta_lean_header": (_TEXT, "Lean header of a proof, before the statement."),
     "meta_formal_statement": (_TEXT, "Statement of a proof in Lean."),
     "meta_source_json": (_TEXT, "Other columns of the source, as JSON."),
-    "quality_valid_harmony": (_TRUTH, "Whether the text consists of Harmony messages and nothing else."),
+    "quality_valid_harmony": (_BOOL, "Whether the text consists of Harmony messages and nothing else."),
     "quality_completion_nonempty": (
-        _TRUTH,
+        _BOOL,
         "Whether the text ends with non-blank assistant text that counts in the loss.",
     ),
     "quality_valid_tool_schema": (
-        _TRUTH,
+        _BOOL,
         "Whether all calls fit the tools that the row declares; null if unknown.",
     ),
-    "quality_is_duplicate": (_TRUTH, "Whether a kept row has nearly the same prompt; false before deduplication."),
+    "quality_is_duplicate": (_BOOL, "Whether a kept row has nearly the same prompt; false before deduplication."),
     "quality_duplicate_of": (_TEXT, "Dataset, split and id of that kept row."),
     "quality_similarity": (_FLOAT, "Jaccard similarity of both prompts."),
     "quality_length": (_TEXT, "`short` (below 128 tokens), `long` (above 16,384) or `normal`."),
     "quality_repetition": (_FLOAT, "Share of runs of 16 tokens that occurred earlier in the text, 0 to 1."),
-    "quality_empty_messages": (_SMALL, "Blank messages before the last one."),
+    "quality_empty_messages": (_INT32, "Blank messages before the last one."),
     "quality_known_channels": (
-        _TRUTH,
+        _BOOL,
         "Whether all channels are Harmony's (`analysis`, `commentary`, `final`); null if the text is not Harmony.",
     ),
     "quality_control_characters": (
-        _SMALL,
+        _INT32,
         "Control characters except tab and line ends, also as JSON escapes: U+0008 may have been `\\b` of LaTeX.",
     ),
-    "quality_stalled_calls": (_SMALL, "Calls that repeat an equal call after two equal replies."),
-    "stats_char_len": (_WHOLE, "Characters (code points) of the text."),
-    "stats_approx_tokens": (_WHOLE, "Equal to `stats_tokens`."),
-    "stats_tokens": (_WHOLE, "o200k Harmony tokens of the text, control tokens included."),
-    "stats_completion_tokens": (_WHOLE, "Tokens of the bodies that count as completion."),
-    "stats_turns": (_SMALL, "Messages of the user."),
-    "stats_tool_calls": (_SMALL, "Calls by the assistant."),
+    "quality_stalled_calls": (_INT32, "Calls that repeat an equal call after two equal replies."),
+    "stats_char_len": (_INT64, "Characters (code points) of the text."),
+    "stats_approx_tokens": (_INT64, "Equal to `stats_tokens`."),
+    "stats_tokens": (_INT64, "o200k Harmony tokens of the text, control tokens included."),
+    "stats_completion_tokens": (_INT64, "Tokens of the bodies that count as completion."),
+    "stats_turns": (_INT32, "Messages of the user."),
+    "stats_tool_calls": (_INT32, "Calls by the assistant."),
     "source_file": (_TEXT, "File of the source dataset that contains the row."),
     "source_row": (
-        _WHOLE,
+        _INT64,
         "Position in that file: uncompressed bytes before the line in JSON lines, row number in Parquet.",
     ),
     "source_revision": (_TEXT, "Commit of the source dataset."),
     "source_tools_id": (_TEXT, "Tools that the row declares: a key of `<split>__tools_catalog.json`."),
-    "source_tools_count": (_SMALL, "Number of declared tools."),
+    "source_tools_count": (_INT32, "Number of declared tools."),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 COLUMNS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
 
 
 def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.Table:
-    """Select columns of the schema; columns that an earlier version lacks are null."""
+    """Select columns of the schema; a column that the table lacks becomes null."""
     schema = pa.schema([SCHEMA.field(name) for name in names])
     known = set(table.column_names)
     columns = [table[field.name] if field.name in known else pa.nulls(table.num_rows, field.type) for field in schema]
@@ -100,5 +100,5 @@ def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.T
 
 
 def data_files(shards: Artifact) -> list[str]:
-    """Return the names of the files with the rows of a split, in order."""
+    """List the paths of a split's Parquet files of rows, in order."""
     return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]

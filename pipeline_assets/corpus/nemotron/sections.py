@@ -16,8 +16,6 @@ from pipeline_assets.spine.section import Option, RecipeError, RecipeSection
 
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
-
-
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)
 CORRECTNESS = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
 
@@ -60,13 +58,10 @@ class DeduplicateRecipe(RecipeSection):
     near_duplicates: Literal["tag", "drop"] = "tag"
 
     def split_scope(self, split: str) -> str | None:
-        """Return the partition of all rows that a split's rows are compared with.
-
-        None if the scope is the whole recipe.
-        """
+        """Return the partition whose rows are compared with a split's; None for all rows."""
         return {"split": split, "dataset": dataset_name(split), "all": None}[self.scope]
 
-    def by_prompt(self) -> dict[str, Any] | None:
+    def prompt_dedup_recipe(self) -> dict[str, Any] | None:
         """Return the `DedupRecipe` of prompts as content; None without near deduplication."""
         if self.near is None:
             return None
@@ -95,14 +90,14 @@ class PublishRecipe(RecipeSection):
 def recipe_warnings(
     datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
 ) -> Iterator[str]:
-    """Yield warnings before a recipe is built.
+    """Yield warnings about reasoning efforts that may be wrong, and a missing token.
 
-    They report splits whose system messages may state another effort than their answers had, and a publication
-    without a token. Of the six datasets, only those in `EFFORTS` are rendered and have splits named after efforts.
+    Of the six known datasets, only those in `EFFORTS` can have a wrong effort: the others are not rendered, or their
+    splits are not named after efforts.
     """
     if rows is not None and rows.system is not None:
         sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]
-        yield from filter(None, (section.effort_warnings(rows.system.reasoning_effort) for section in sections))
+        yield from filter(None, (section.effort_warning(rows.system.reasoning_effort) for section in sections))
     if publish is not None and not os.environ.get("HF_TOKEN"):
         yield f"HF_TOKEN is not set: everything except the publication to {publish.repo} will be built"
 

@@ -1,7 +1,7 @@
 """Reader of source rows, file by file and without a schema.
 
-JSON lines are read as by `json.loads`, with exact integers and floats. NaN, Infinity and numbers beyond all floats,
-which other JSON readers cannot read, make a row a reject. Rows of Parquet become the values of JSON lines
+JSON lines are read as `json.loads` reads them, with exact integers and floats. A row with NaN, Infinity or a number
+beyond all floats, which other JSON readers cannot read, is a reject. Rows of Parquet become the values of JSON lines
 (`parquet_values`).
 
 | name | position of a row (`source_row`) | pieces |
@@ -35,7 +35,7 @@ _SHOWN_BYTES = 80
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Row with its file, as the manifest names it, and its position there."""
+    """Row with the name of its file, as in the manifest, and its position in the file."""
 
     file: str
     position: int
@@ -44,11 +44,9 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Consecutive pieces of a split's files.
+    """Consecutive pieces of a split's files, named by a number of five digits.
 
     Attributes:
-        name: Number of the shard as five digits.
-        pieces: Pieces in order.
         limits: Rows to read from the start of each piece, plus the rows that earlier pieces lacked; None for all rows.
         rows: 0, because rows are unknown before they are read.
     """
@@ -60,47 +58,33 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes` over all rows of the files, in order.
-
-    The plan depends only on sizes and footers.
-
-    Raises:
-        InputError: A file's content does not match its name.
-    """
-    pieces = [piece for file in files for piece in _pieces(file, shard_bytes)]
+    """Plan shards of about `shard_bytes` over all rows, from file sizes and footers."""
+    pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(f"{number:05d}", tuple(group), None) for number, group in enumerate(groups)]
 
 
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
-    """Plan a sample of at most `rows` rows, spread evenly over every file.
+    """Plan one shard with at most `rows` rows, spread evenly over every file.
 
-    The sample is one shard with the first rows of each piece. Pieces have at least 8 MiB of a file; a compressed file
-    is one piece. Each piece contributes the same number of rows, the first ones one more if the division has a
-    remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
-    short.
-
-    Raises:
-        InputError: A file's content does not match its name.
+    Each file is divided into at most 16 pieces of at least 8 MiB; a compressed file is one piece. The first rows of
+    every piece are read, equally many from each, or one more from the first pieces if the division has a remainder.
+    Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are short.
     """
-    spread = (piece for file in files for piece in _spread(file))
+    spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
     limits = [rows // len(pieces) + (number < rows % len(pieces)) for number in range(len(pieces))]
     return [RowShard("00000", tuple(pieces), tuple(limits))]
 
 
 def empty_sample_error(max_rows: int, where: object) -> InputError:
-    """Return the error of a sample without rows, although a full scan may have some."""
+    """Return the error for an empty sample, although a full scan may find rows."""
     what = f"a sample of at most {max_rows:,} rows is empty"
     return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Yield every row of the shard in order, up to its limits.
-
-    Raises:
-        InputError: A file cannot be read, or changed after it was planned.
-    """
+    """Yield every row of the shard in order, up to its limits."""
     if shard.limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)
@@ -118,10 +102,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
 
     `limit` bounds the rows; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line of a file has no
     newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`,
-    `nested_too_deep`.
-
-    Raises:
-        InputError: The file cannot be read, or changed after it was planned.
+    `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
     file = piece.file.name
@@ -139,32 +120,29 @@ def _line_rows(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dic
             if is_blank(line):
                 continue
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
-                row = Fault("cut_off", f"{row.detail}, after {_line_end(line)}")
+                row = Fault("cut_off", f"{row.detail}, after {_printable_end(line)}")
         yield position, row
 
 
 def is_blank(line: bytes) -> bool:
-    """Check whether a line has no row."""
     return not line.strip()
 
 
-def _line_end(line: bytes) -> str:
-    """Return the end of a line as printable text."""
+def _printable_end(line: bytes) -> str:
     return ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
 
 
-def _pieces(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
-    is_parquet = detect_format(file.name) == "parquet"
-    if not is_parquet:
-        with open_source(file) as opened:
-            if opened.read(4) == b"PAR1":
-                raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
-        return split_byte_ranges(file, piece_bytes)
-    return row_group_runs(file, None, piece_bytes)
+def _split_file(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
+    if detect_format(file.name) == "parquet":
+        return row_group_runs(file, None, piece_bytes)
+    with open_source(file) as opened:
+        if opened.read(4) == b"PAR1":
+            raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
+    return split_byte_ranges(file, piece_bytes)
 
 
-def _spread(file: SourceFile) -> Sequence[SourcePiece]:
+def _sample_pieces(file: SourceFile) -> Sequence[SourcePiece]:
     """Return pieces spread evenly over a file."""
-    pieces = _pieces(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
-    step = -(-len(pieces) // SAMPLE_PIECES)
+    pieces = _split_file(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
+    step = -(-len(pieces) // SAMPLE_PIECES)  # rounded up, so that at most SAMPLE_PIECES remain
     return pieces[::step] if step else pieces

@@ -1,17 +1,19 @@
 """Splits of a dataset and their files.
 
-Names are those of the hub. Files, columns and row counts are not listed in code: they are found at the pinned revision.
-Another dataset is a line of a recipe.
+Splits have the names of the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
+so a recipe can add a dataset by a line.
 
-1. If the card's YAML has `configs`, they name the files of each split (hub documentation, "Manual Configuration"). In a
-  config that names only a folder, `data_dir`, rule 2 finds the splits of its files. A split that several configs have
-  is named after the config: `<config>` if the config has one split, else `<config>_<split>`.
+1. If the card's YAML has `configs`, they name the files of each split (hub documentation, "Manual Configuration"). If a
+config names only a folder, `data_dir`, rule 2 finds the splits of its files. A split that several configs have is named
+after the config: `<config>` if the config has one split, else `<config>_<split>`.
+
 2. Otherwise the file's name contains its split: `high.part_00.jsonl` and `high_part00.parquet` are `high_part00`,
-  `train-00000-of-00005.parquet` is `train`.
-3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored. The lines were published
-  first, and they keep details that a Parquet schema, one for all rows, cannot: absent keys, and objects of any shape.
+`train-00000-of-00005.parquet` is `train`.
 
-Names of splits become names of folders and files, `a.b` and `a b` both `a_b`. If two splits would have the same name,
+3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored. The lines were published
+first, and they keep details that a Parquet schema, one for all rows, cannot: absent keys, and objects of any shape.
+
+A split's name becomes the name of a folder or file: `a.b` and `a b` both become `a_b`. If two splits get the same name,
 nothing is read.
 """
 
@@ -59,9 +61,7 @@ class SplitFiles:
     """Files of one split.
 
     Attributes:
-        split: Name of the split.
         files: Sorted paths that are read.
-        format: Format of all files.
         found_by: Source of the assignment of files to the split.
         left_out: Paths of the same split in another format, which are not read.
         config: Config of the card; None if the card names none, or only `default`.
@@ -90,40 +90,33 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     """Find every split with its files, in the card's order, or else by name.
 
     `card` is the text of README.md, empty if missing; `where` names the dataset in errors.
-
-    Raises:
-        InputError: The card's YAML cannot be read, a split of it matches no file, or two splits would have the same
-            name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
     if any(config.files or config.folder is not None for config in configs):
         return _card_splits(configs, available, where)
-    return {split: _chosen(split, files, "file name", ()) for split, files in _by_name(available, where).items()}
+    return {
+        split: _prefer_json_lines(split, files, "file name", ())
+        for split, files in _group_by_name(available, where).items()
+    }
 
 
 def find_split(
     paths: Iterable[str], card: str, split: str, patterns: Mapping[str, Sequence[str]], where: str
 ) -> SplitFiles:
-    """Find the files of one split.
+    """Find the files of one split; the recipe's `patterns` by split override the card.
 
-    Patterns of the recipe, by split, override the card, which is the text of README.md; `where` names the dataset in
-    errors.
-
-    Raises:
-        UsageError: The split does not exist (names the nearest one).
-        InputError: A pattern of the recipe matches no file, or `find_splits` fails.
+    `card` is the text of README.md; `where` names the dataset in errors. An unknown split raises `UsageError`.
     """
     if split in patterns:
         named = files_matching(paths, patterns[split], f"split {split!r} of the recipe", where)
-        return _chosen(split, named, "recipe", ())
+        return _prefer_json_lines(split, named, "recipe", ())
     splits = find_splits(paths, card, where)
     if split in splits:
         return splits[split]
     if not splits:
-        raise UsageError(
-            "no JSON lines or Parquet files found", where, "choose a dataset with rows, or set `files` in a recipe"
-        )
+        fix = "choose a dataset with rows, or set `files` in a recipe"
+        raise UsageError("no JSON lines or Parquet files found", where, fix)
     raise unknown_split_error(split, list(splits), where)
 
 
@@ -135,12 +128,9 @@ def unknown_split_error(split: str, known: Sequence[str], where: object) -> Usag
 
 
 def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, where: str) -> list[str]:
-    """Return the sorted files of rows that match a pattern (`matching_paths`).
+    """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    Errors name the `owner` of the patterns, a split or config, and the dataset, `where`.
-
-    Raises:
-        InputError: No file matches, or a pattern is invalid.
+    Errors name `owner`, the split or config that has the patterns, and `where`, the dataset.
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
@@ -149,11 +139,8 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, wh
     return files
 
 
-def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
-    """Group files of rows by the split in their names, sorted.
-
-    Files of different formats may spell the split differently.
-    """
+def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
+    """Group files by the split in their names, which one format must spell alike."""
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:
@@ -184,7 +171,7 @@ def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) ->
             whole_name = f"{split!r} of config {config.name!r}"
             if name in splits:
                 raise _name_clash(f"the card's splits {whole_names[name]} and {whole_name}", name, where)
-            chosen = _chosen(name, files, "card", same_name.get(name, ()))
+            chosen = _prefer_json_lines(name, files, "card", same_name.get(name, ()))
             splits[name] = replace(chosen, config=None if config.name == DEFAULT_CONFIG else config.name)
             whole_names[name] = whole_name
     return splits
@@ -194,7 +181,7 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     """Return files by split, in the card's order."""
     if config.folder is not None:
         owner = f"config {config.name!r} of the card"
-        return _by_name(files_matching(paths, [posixpath.join(config.folder, "**")], owner, where), where)
+        return _group_by_name(files_matching(paths, [posixpath.join(config.folder, "**")], owner, where), where)
     splits = dict.fromkeys(split for split, _ in config.files)
     return {
         split: files_matching(paths, config.patterns(split), f"split {split!r} of the card", where) for split in splits
@@ -206,7 +193,7 @@ def _name_clash(both: str, split: str, where: str) -> InputError:
     return InputError(f"{both} would both be the split {split}", where, fix)
 
 
-def _chosen(
+def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
 ) -> SplitFiles:
     """Apply rule 3; `same_name` are all files whose name contains the split."""

@@ -16,7 +16,7 @@ class CallLog:
 
     def __init__(self) -> None:
         self._calls: list[tuple[str, str]] = []
-        self._events: list[tuple[int, str | None]] = []
+        self._events: list[tuple[int, str | None]] = []  # index of a call; its reply, or None for the call itself
 
     def add_call(self, name: str, arguments: str) -> int:
         """Add a call and return its index among the calls, from 0."""
@@ -25,7 +25,7 @@ class CallLog:
         return len(self._calls) - 1
 
     def add_reply(self, call: int, content: str) -> None:
-        """Add a reply to the call of an index."""
+        """Add a reply to the call with an index."""
         self._events.append((call, content))
 
     def count_stalled(self) -> int:
@@ -57,10 +57,10 @@ def _canonical(arguments: str) -> str:
         return arguments
 
 
-def read_log(messages: Iterable[Message]) -> CallLog:
-    """Return the log of a Harmony text that the dataset contains as text.
+def log_calls(messages: Iterable[Message]) -> CallLog:
+    """Log the calls and replies of a parsed text, whose replies name only a tool.
 
-    A reply belongs to the first call of its tool that has no reply yet. A reply without such a call is ignored.
+    A reply answers the first call of its tool that has no reply yet; without such a call it is ignored.
     """
     log = CallLog()
     waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)

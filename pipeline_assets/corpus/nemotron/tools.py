@@ -24,12 +24,12 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolN
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
-# A schema with expanded references may be exponential in its length, and a row can have many schemas, hundreds of
-# expressions and long texts: minutes at worst. Real schemas weigh 10 to 1,000.
+# Limits on the parts of a schema and on the steps of checking all calls of a row, which could take minutes: expanded
+# references can make a schema exponentially large, and a row can have many schemas. Real schemas weigh 10 to 1,000.
 MAX_WEIGHT = 50_000
 MAX_STEPS = 200_000_000
 _PATTERN_WEIGHT = 500
-_STEPS_PER_PART = 1000  # cost of building its validator
+_STEPS_PER_PART = 1000  # cost of building the part's validator
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
 _PYTHON_NAMES = {
     "str": "string",
@@ -45,7 +45,7 @@ _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
 class Schema:
-    """Schema that checks many values.
+    """Compiled JSON Schema of a tool's arguments, which checks many values.
 
     Any value fits a schema that is not an object; no value fits one that is too complex.
     """
@@ -53,17 +53,16 @@ class Schema:
     def __init__(self, schema: JsonValue) -> None:
         self._weight, self._validator = 0, None
         try:
-            reader = _Reader(schema)
+            reader = _SchemaReader(schema)
         except _TooComplex:
             return
-        self._weight, self._validator = reader.weight, _validator(reader.read)
+        self._weight, self._validator = reader.weight, _validator(reader.rewritten)
 
     def fits(self, value: JsonValue) -> bool:
-        """Check whether a value fits."""
         return self._validator is not None and self._validator.is_valid(value)
 
     def steps(self, characters: int) -> int:
-        """Bound the work for a value of so many characters as JSON (`MAX_STEPS`)."""
+        """Bound the steps of checking a value that has so many characters as JSON."""
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -75,15 +74,12 @@ def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validat
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True, validate_formats=False)
 
 
-class _Reader:
-    """Reader of a schema.
+class _SchemaReader:
+    """Reader that rewrites a schema for the library; `_TooComplex` if it is too heavy.
 
     Attributes:
-        read: Schema for the library; its references point into its own `$defs`, by numbers.
+        rewritten: Schema for the library; its references point into its own `$defs`, by numbers.
         weight: Number of parts with expanded references; a recursive reference counts as one.
-
-    Raises:
-        _TooComplex: The weight exceeds `MAX_WEIGHT`.
     """
 
     def __init__(self, root: JsonValue) -> None:
@@ -93,7 +89,7 @@ class _Reader:
         self._definitions: dict[str, JsonValue] = {}
         self._weights: dict[str, int] = {}
         whole: dict[str, JsonValue] = {"allOf": [self._schema(root)]}
-        self.read: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
+        self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
         self.weight = self._weight(whole)
         if self.weight > MAX_WEIGHT:
             raise _TooComplex
@@ -105,14 +101,14 @@ class _Reader:
             case dict():
                 named = part.get("patternProperties")
                 patterns = ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
-                behind = self._weight_behind(part.get("$ref"))
+                behind = self._referenced_weight(part.get("$ref"))
                 return 1 + behind + _PATTERN_WEIGHT * patterns + sum(map(self._weight, part.values()))
         return 1
 
-    def _weight_behind(self, reference: JsonValue) -> int:
+    def _referenced_weight(self, reference: JsonValue) -> int:
         number = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
         if number in self._definitions and number not in self._weights:
-            self._weights[number] = 1
+            self._weights[number] = 1  # of a recursive reference, met while this weight is computed
             self._weights[number] = self._weight(self._definitions[number])
         return self._weights.get(number, 0)
 
@@ -148,12 +144,10 @@ class _Reader:
         return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """Read schemas by pattern.
-
-        An unreadable pattern is assumed to match every name, so that no name is an additional property.
-        """
+        """Read schemas by pattern; an unreadable pattern is assumed to match every name."""
         if not isinstance(schemas, dict):
             return None
+        # The pattern "" matches every name, so that no name is an additional property.
         read = {self._pattern(pattern) or "": self._schema(schema) for pattern, schema in schemas.items()}
         return read if read.keys() == schemas.keys() else read | {"": True}
 
@@ -171,7 +165,7 @@ class _Reader:
             return None
         target = self._root
         for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+            key = part.replace("~1", "/").replace("~0", "~")  # in this order: `~01` is `~1` (RFC 6901)
             if not isinstance(target, dict) or key not in target:
                 return None
             target = target[key]
@@ -181,23 +175,22 @@ class _Reader:
         return f"#/$defs/{self._numbers[reference]}"
 
 
-_ReadKeyword: TypeAlias = Callable[[_Reader, Any], JsonValue]
+_ReadKeyword: TypeAlias = Callable[[_SchemaReader, Any], JsonValue]
 
 
-def _types(_: _Reader, types: JsonValue) -> JsonValue:
+def _read_types(_: _SchemaReader, types: JsonValue) -> JsonValue:
     names = types if isinstance(types, list) else [types]
     known = {_PYTHON_NAMES.get(name, name) for name in names if isinstance(name, str)}
     is_read = known and known <= _TYPES and all(isinstance(name, str) for name in names)
     return cast(JsonValue, sorted(known)) if is_read else None
 
 
-def _names(_: _Reader, names: JsonValue) -> JsonValue:
-    return (
-        cast(JsonValue, sorted({name for name in names if isinstance(name, str)})) if isinstance(names, list) else None
-    )
+def _read_names(_: _SchemaReader, names: JsonValue) -> JsonValue:
+    known = sorted({name for name in names if isinstance(name, str)}) if isinstance(names, list) else None
+    return cast(JsonValue, known)
 
 
-def _if(is_read: Callable[[Any], bool]) -> _ReadKeyword:
+def _keep_if(is_read: Callable[[Any], bool]) -> _ReadKeyword:
     return lambda _, value: value if is_read(value) else None
 
 
@@ -206,23 +199,23 @@ def _is_number(value: JsonValue) -> bool:
 
 
 _READERS: Mapping[str, _ReadKeyword] = {
-    "type": _types,
-    "required": _names,
-    "$ref": _Reader._reference,
-    "pattern": _Reader._pattern,
-    "patternProperties": _Reader._pattern_properties,
-    "items": _Reader._items,
-    "enum": _if(lambda value: isinstance(value, list)),
-    "uniqueItems": _if(lambda value: isinstance(value, bool)),
-    "multipleOf": _if(lambda value: _is_number(value) and value > 0),
-    **dict.fromkeys(("properties", "dependentSchemas"), _Reader._properties),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _Reader._schemas),
-    **dict.fromkeys(("not", "if", "then", "else", "contains"), _Reader._schema),
-    **dict.fromkeys(("additionalProperties", "propertyNames"), _Reader._schema),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _if(_is_number)),
+    "type": _read_types,
+    "required": _read_names,
+    "$ref": _SchemaReader._reference,
+    "pattern": _SchemaReader._pattern,
+    "patternProperties": _SchemaReader._pattern_properties,
+    "items": _SchemaReader._items,
+    "enum": _keep_if(lambda value: isinstance(value, list)),
+    "uniqueItems": _keep_if(lambda value: isinstance(value, bool)),
+    "multipleOf": _keep_if(lambda value: _is_number(value) and value > 0),
+    **dict.fromkeys(("properties", "dependentSchemas"), _SchemaReader._properties),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaReader._schemas),
+    **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaReader._schema),
+    **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaReader._schema),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _keep_if(_is_number)),
     **dict.fromkeys(
         (f"{side}{what}" for side in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")),
-        _if(lambda value: _is_number(value) and value >= 0 and value == int(value)),
+        _keep_if(lambda value: _is_number(value) and value >= 0 and value == int(value)),
     ),
 }
 
@@ -250,33 +243,23 @@ class DeclaredTools:
     schemas: dict[str, Schema] = field(default_factory=dict)
 
     def schema(self, name: str) -> Schema:
-        """Return the compiled schema of a tool's arguments."""
+        """Return the schema of a tool's arguments, compiled on first use."""
         if name not in self.schemas:
             self.schemas[name] = Schema(self.parameters[name])
         return self.schemas[name]
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Return the tools of a row's column `tools`; None if missing.
-
-    The column is a list or its JSON text.
-
-    Raises:
-        RowFault: `malformed_tools`: the column is not a list of functions with names.
-    """
+    """Return the tools in a row's column `tools`, a list or JSON text, or None."""
     tools = read_tools(row)
     if tools is None:
         return None
     encoded = msgspec.json.encode(tools)
-    return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
+    return _parse_tools(encoded) if len(encoded) <= _CACHED_BYTES else _parse_tools.__wrapped__(encoded)
 
 
 def read_tools(row: Row) -> JsonValue:
-    """Return the column `tools` as JSON; None if missing.
-
-    Raises:
-        RowFault: `malformed_tools`: the column is text, but not JSON.
-    """
+    """Return the column `tools` as JSON values; None if missing."""
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
         try:
@@ -287,13 +270,13 @@ def read_tools(row: Row) -> JsonValue:
 
 
 @lru_cache(maxsize=128)
-def _read(encoded: bytes) -> DeclaredTools:
+def _parse_tools(encoded: bytes) -> DeclaredTools:
     tools = msgspec.json.decode(encoded)
     if not is_nested_within(tools):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "the tools of the row")
     if not isinstance(tools, list):
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tools is {type(tools).__name__}")
-    functions = [_function(number, tool) for number, tool in enumerate(tools)]
+    functions = [_read_function(number, tool) for number, tool in enumerate(tools)]
     canonical = canonical_text(tools)
     return DeclaredTools(
         hashlib.sha256(canonical.encode("utf-8")).hexdigest(),
@@ -303,7 +286,7 @@ def _read(encoded: bytes) -> DeclaredTools:
     )
 
 
-def _function(number: int, tool: JsonValue) -> FunctionTool:
+def _read_function(number: int, tool: JsonValue) -> FunctionTool:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict):
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tool {number} has no `function`")
@@ -330,7 +313,7 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     """Check whether each call names a declared tool and fits its schema.
 
     The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object.
-    Calls that take too long to check, all together, do not fit.
+    Calls whose checks need more than `MAX_STEPS` together do not fit.
     """
     steps = 0
     for call in calls:

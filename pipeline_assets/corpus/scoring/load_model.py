@@ -24,7 +24,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes, wrap_library_errors
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.row_attention import BY_ROWS, attend_by_rows
+from pipeline_assets.corpus.scoring.row_attention import ROW_ATTENTION, attend_by_rows
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import section_at
@@ -35,7 +35,7 @@ _MODEL_FIX = "use a causal language model that transformers can load on this mac
 _QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
 
 
-AttentionInterface.register(BY_ROWS, attend_by_rows)
+AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 
 
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
@@ -58,7 +58,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     ):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     check_quantisation(config, folder, recipe.dequantise)
-    network = _load(folder, config, recipe)
+    network = _load_network(folder, config, recipe)
     with wrap_library_errors("its LM head cannot be used", folder, _MODEL_FIX):
         head = _find_head(network, folder)
     has_experts = _has_module("Experts", network)
@@ -115,7 +115,7 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
         raise InputError(what, folder, fix)
 
 
-def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
+def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     more: dict[str, Any] = {}
     if recipe.device == "cuda":
         more["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
@@ -185,18 +185,18 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_LENGTHS]
-    expected = [_own_nll(model.network, row) for row in rows]
+    expected = [_reference_nll(model.network, row) for row in rows]
     tolerance, natural = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
     if recipe.attention is None and _can_be_packed(model.network):
         kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
-        packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{BY_ROWS} ({kernel})"})
-        if _is_near(packed, rows, expected, tolerance):
+        packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{ROW_ATTENTION} ({kernel})"})
+        if _scores_match(packed, rows, expected, tolerance):
             return packed
         model.network.set_attn_implementation(natural)
     if recipe.device == "cuda" and natural == "eager" and _has_module("Attention", model.network):
         fix = "install flash-attn or kernels and name the attention in `attention`, or use another model"
         raise InputError("attention would fall back to eager, which is slow and needs much memory", folder, fix)
-    if not _is_near(model, rows, expected, tolerance):
+    if not _scores_match(model, rows, expected, tolerance):
         what = "its logits are not the product of its last hidden states and its LM head, so scores would be wrong"
         raise InputError(what, folder, "use another model")
     return model
@@ -205,20 +205,20 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
 def _can_be_packed(network: Any) -> bool:
     with _quiet():
         try:
-            network.set_attn_implementation(BY_ROWS)
+            network.set_attn_implementation(ROW_ATTENTION)
         except (ImportError, ValueError):
             return False
-    return bool(network.config._attn_implementation == BY_ROWS)
+    return bool(network.config._attn_implementation == ROW_ATTENTION)
 
 
-def _own_nll(network: Any, row: NDArray[np.int32]) -> float:
+def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
     """Return the mean NLL of all tokens but the first, from the model's own logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))
 
 
-def _is_near(
+def _scores_match(
     model: LanguageModel, rows: Sequence[NDArray[np.int32]], expected: Sequence[float], tolerance: float
 ) -> bool:
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]

@@ -120,7 +120,7 @@ class ModalSettings(pydantic.BaseModel):
         return (
             f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of "
             f"{'CPUs' if self.gpu == NO_GPU else self.gpu}, "
-            + (f"cost unknown: set {price}" if cost is None else f"cost about {money(cost)}")
+            + (f"cost unknown: set {price}" if cost is None else f"cost about {format_money(cost)}")
         )
 
     def describe_rates(self) -> str:
@@ -130,7 +130,7 @@ class ModalSettings(pydantic.BaseModel):
         rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
-    def refusal(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
+    def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
         """Return the error that prevents starting a split; None if it may start.
 
         A split may not start if it exceeds a cost limit, or if an interrupted shard would lose too much work.
@@ -151,13 +151,13 @@ class ModalSettings(pydantic.BaseModel):
             if limit is None or (cost is not None and before + cost <= limit):
                 continue
             option = f"--{name.replace('_', '-')}"
-            exceeded = f"{option} is {money(limit)}"
+            exceeded = f"{option} is {format_money(limit)}"
             if cost is None:
                 price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
                 return UsageError(f"the cost is unknown, and {exceeded}", split, f"set {price}")
             subject = "this split and the splits before it" if before else "this split"
             fix = f"score fewer rows (`scoring.max_rows`), or raise {option} ({variable_name(name)})"
-            return UsageError(f"{subject} would cost about {money(before + cost)}, and {exceeded}", split, fix)
+            return UsageError(f"{subject} would cost about {format_money(before + cost)}, and {exceeded}", split, fix)
         limit_s = min(_MAX_LOST_S, self.timeout_s / _TIME_RESERVE)
         if shard_seconds > limit_s:
             is_lost = limit_s == _MAX_LOST_S
@@ -168,7 +168,7 @@ class ModalSettings(pydantic.BaseModel):
         return None
 
 
-def money(amount: float) -> str:
+def format_money(amount: float) -> str:
     """Format an amount of any currency; two digits if it is below 1."""
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 

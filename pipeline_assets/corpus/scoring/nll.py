@@ -20,7 +20,7 @@ from pipeline_assets.corpus.scoring.token_rows import TokenRow
 PADDING = 0.05  # maximum share of padding in a batch
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # mm has out_dtype since torch 2.10
 BUFFER_BYTES = 1 << 30  # logits on a GPU
-_ON_CPU = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
+_CPU_BLOCK = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
 _GPU_POSITIONS = 4096
 
 
@@ -193,7 +193,7 @@ def score_rows(
     while waiting:
         batch = waiting.pop()
         try:
-            sums: Sequence[float | None] = _sums(model, [rows[row] for row in batch])
+            sums: Sequence[float | None] = _batch_nll(model, [rows[row] for row in batch])
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if len(batch) > 1:
@@ -209,7 +209,7 @@ def score_rows(
     return ScoringResult([result for result in results if result is not None], halved)
 
 
-def _sums(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
+def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
     hidden = model.hidden_states([row.ids for row in batch])
     counts = np.concatenate([row.counts for row in batch])
     targets = np.concatenate([row.ids for row in batch])[counts]
@@ -233,7 +233,7 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
         Shape (positions,), float32, on the head's device.
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
-    positions, entries = _ON_CPU
+    positions, entries = _CPU_BLOCK
     if head.weight.is_cuda:
         positions = _GPU_POSITIONS
         entries = BUFFER_BYTES // 4 // positions

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 Heads = tuple[Tensor, Tensor, Tensor]  # query, key, value
-BY_ROWS = "corpusmill_by_rows"
+ROW_ATTENTION = "corpusmill_by_rows"
 
 
 def attend_by_rows(

@@ -29,7 +29,7 @@ def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def select_rows(rule: SubsetRule, order: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+def select_candidates(rule: SubsetRule, order: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects.
 
     Balanced domains contribute one row each in turn while they have rows. So if `max_rows` grows by one, one domain
@@ -77,7 +77,7 @@ def choose_rows(
     chosen = np.zeros_like(candidates)
     for column, rule in enumerate(rules):
         rows = np.flatnonzero(candidates[:, column] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, column] = select_rows(rule, order[rows, column], domains[rows])
+        chosen[rows, column] = select_candidates(rule, order[rows, column], domains[rows])
     return chosen
 
 

@@ -108,7 +108,7 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
     first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
     sums, left_out = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
     for name in dict.fromkeys([*first_splits, *second_splits]):
-        first_scores, second_scores = _scores(first_splits.get(name)), _scores(second_splits.get(name))
+        first_scores, second_scores = _read_scores(first_splits.get(name)), _read_scores(second_splits.get(name))
         both = first_scores.join(second_scores, on="id", suffix="_second")
         equal = both.filter(pl.col("completion_bytes") == pl.col("completion_bytes_second"))
         left_out[name] = {
@@ -116,15 +116,15 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
             "only_second": len(second_scores) - len(both),
             "other_bytes": len(both) - len(equal),
         }
-        sums[name] = _sums(equal)
-    total = pl.concat([*sums.values(), _sums(pl.DataFrame(schema={**_ROWS, "nll_sum_second": pl.Float64}))])
+        sums[name] = _sum_by_domain(equal)
+    total = pl.concat([*sums.values(), _sum_by_domain(pl.DataFrame(schema={**_ROWS, "nll_sum_second": pl.Float64}))])
     domains = {
         str(name): Gap.from_sums(rows) for [name], rows in sorted(total.partition_by("domain", as_dict=True).items())
     }
     return ScoreGap(Gap.from_sums(total), {name: Gap.from_sums(rows) for name, rows in sums.items()}, domains, left_out)
 
 
-def _scores(split: ScoredSplit | None) -> pl.DataFrame:
+def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
     """Read the rows with a score, and their domains from the pools."""
     tables = [pl.DataFrame(schema=_ROWS)]
     for rows in split.rows([*_ROWS][:-1], ["meta_domain"]) if split is not None else ():
@@ -133,7 +133,7 @@ def _scores(split: ScoredSplit | None) -> pl.DataFrame:
     return pl.concat(tables)
 
 
-def _sums(rows: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_domain(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the rows that both models scored, by domain.
 
     Columns: rows, bytes, nats of the first and of the second model, rows for which the second is better, and for the

@@ -81,7 +81,7 @@ def score_split(
     receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.size, weights))
     tables = [staging.path(receipt.files[0].path) for receipt in receipts]
     nll = np.concatenate([to_numpy(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
-    sample = _sample(tables, nll, recipe.rescored)
+    sample = _choose_sample(tables, nll, recipe.rescored)
     rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _rescoring_jobs(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
     stability = _measure_stability(sample, [staging.path(receipt.files[0].path) for receipt in rescored])
@@ -99,9 +99,9 @@ def score_split(
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},
-        {"model": {"name": model, **loaded_as, **_single_value(receipts, "model", staging)}, "how_sure": stability},
+        {"model": {"name": model, **loaded_as, **_shared_note(receipts, "model", staging)}, "how_sure": stability},
         provenance={
-            "scored_by": _single_value(receipts, "made_by", staging),
+            "scored_by": _shared_note(receipts, "made_by", staging),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **lost_text({"rows": Losses.from_counts(counts)}),
         },
@@ -135,7 +135,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
         yield receipt
 
 
-def _single_value(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
+def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
     """Return the value of a note that all receipts must share.
 
     Values differ if libraries were upgraded between an interrupted build and the next one.
@@ -148,7 +148,7 @@ def _single_value(receipts: Sequence[Receipt], note: str, staging: StagingDir) -
     return next(iter(values.values()))
 
 
-def _sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
+def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
     """Return `nll_mean` of evenly spaced rows with a score, by pool file and row."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)

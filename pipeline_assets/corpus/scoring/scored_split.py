@@ -46,11 +46,11 @@ class ScoredSplit:
         """
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
-            for file, runs in itertools.groupby(_by_file(scores, names), key=lambda run: run[0]):
+            for file, runs in itertools.groupby(_group_by_file(scores, names), key=lambda run: run[0]):
                 yield from _join_scores(self.pool_files[file], [table for _, table in runs], pool_columns)
 
 
-def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield runs of consecutive rows with the same pool file, and its name."""
     for group in range(scores.num_row_groups):
         table = scores.read_row_group(group, columns=list(columns), use_threads=False)

@@ -102,13 +102,14 @@ def write_token_files(
         for name, files in subsets.items()
         if files
     }
-    work, warm_up = functools.partial(encode_rows, encoder=encoder, loss=loss), functools.partial(_load, encoder)
+    work = functools.partial(encode_rows, encoder=encoder, loss=loss)
+    warm_up = functools.partial(_build_tables, encoder)
     receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], staging, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in subset_shards] for name, subset_shards in shards.items()}
     return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS}/{name}", parts)]
 
 
-def _load(encoder: Encoder) -> None:
+def _build_tables(encoder: Encoder) -> None:
     """Build the encoder's tables before workers are forked."""
     [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
     encoder.decode(encoded.ids)
@@ -146,7 +147,7 @@ def _encode_batches(
     shard: _Shard, encoder: Encoder, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield id and loss rule of each row, its token ids, and its loss mask."""
-    for batch in group_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
+    for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
         try:
@@ -158,7 +159,7 @@ def _encode_batches(
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
     with open_parquet(file) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=_COLUMNS, use_threads=False):
             yield from batch.to_pylist()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.nemotron.pools import PUBLISHED
+from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
@@ -91,7 +91,7 @@ def choose_subsets(
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored = _ScoredRows(splits, recipe)
     chosen = choose_rows(scored.candidates, scored.order, scored.domains, recipe.ordered, disjoint=recipe.disjoint)
-    files = _write(staging, scored, chosen, settings)
+    files = _write_subsets(staging, scored, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, loss, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(chosen, axis=1), np.any(scored.candidates, axis=1)
@@ -188,7 +188,7 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
     return table
 
 
-def _write(
+def _write_subsets(
     staging: StagingDir, scored: _ScoredRows, chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
     """Run the second pass: write the files of each rule, by split."""
@@ -220,7 +220,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
     files: list[OutputFile] = []
     for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"
-        with ParquetOutput(folder.path(name), SUBSET_SCHEMA, len(table), **PUBLISHED) as output:
+        with ParquetOutput(folder.path(name), SUBSET_SCHEMA, len(table), **PARQUET_OPTIONS) as output:
             output.write(table)
         files.append(output.output(name))
     return Receipt(files, {"documents": sum(file.rows for file in files)})

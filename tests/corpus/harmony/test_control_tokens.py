@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.message import SPECIAL, first_special
+from pipeline_assets.corpus.harmony.message import SPECIAL, find_special
 
 PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserved_200100|>", "|" * 20])
 TEXTS = st.lists(PIECES, max_size=30).map("".join)
@@ -17,6 +17,6 @@ TEXTS = st.lists(PIECES, max_size=30).map("".join)
 def test_it_is_what_the_pattern_finds(text: str, start: int, stop: int) -> None:
     expected = SPECIAL.search(text, start, stop)
 
-    found = first_special(text, start, stop)
+    found = find_special(text, start, stop)
 
     assert (found and found.span()) == (expected and expected.span())

@@ -9,14 +9,14 @@ import pytest
 from nemotron_hub import made_rows
 from nemotron_rows import ANSWER, QUESTION, row_of
 
-from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add
-from pipeline_assets.corpus.nemotron.row_checks import COVERED
+from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add_tally
+from pipeline_assets.corpus.nemotron.row_checks import COVERAGE_COLUMNS
 
 
 def tally_of(*rows: dict[str, Any]) -> Tally:
     census = RowCensus()
     for row in rows:
-        census.add(row)
+        census.add_row(row)
     return census.tally()
 
 
@@ -68,7 +68,9 @@ def test_it_is_there_where_a_row_that_is_made_of_it_has_it(columns: dict[str, An
     made = row_of(row)
 
     assert set(coverage) == {"messages", *names}
-    assert {name for name, column in COVERED.items() if made[column] is not None} == names & COVERED.keys()
+    assert {
+        name for name, column in COVERAGE_COLUMNS.items() if made[column] is not None
+    } == names & COVERAGE_COLUMNS.keys()
 
 
 def test_tools_that_cannot_be_read_are_there() -> None:
@@ -131,6 +133,6 @@ def test_the_counts_of_two_shards_add_up_to_those_of_both(
     first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> None:
     total: Tally = json.loads(json.dumps(tally_of(*first)))
-    add(total, json.loads(json.dumps(tally_of(*second))))
+    add_tally(total, json.loads(json.dumps(tally_of(*second))))
 
     assert total == tally_of(*first, *second)

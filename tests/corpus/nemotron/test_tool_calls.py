@@ -19,7 +19,7 @@ def calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:
 
 def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, str]]:
     """The tools that reply, of ids and names that replies have, and how each was found."""
-    found = [opened.reply("", call_id, name) for call_id, name in keys]
+    found = [opened.add_reply("", call_id, name) for call_id, name in keys]
     assert all(str(message.name).startswith("functions.") for message, _ in found)
     return [(str(message.name).removeprefix("functions."), matched) for message, matched in found]
 
@@ -53,7 +53,7 @@ def test_a_reply_finds_its_call(
 ) -> None:
     opened = OpenCalls()
     for names in called:
-        opened.call(calls(*names))
+        opened.add_calls(calls(*names))
 
     assert replies(opened, *keys) == found
 
@@ -71,22 +71,22 @@ def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(
     called: str, expected: list[dict[str, object]], found: list[tuple[str, str]]
 ) -> None:
     opened = OpenCalls()
-    opened.call(calls(*called))
-    opened.expect(expected)
+    opened.add_calls(calls(*called))
+    opened.reserve(expected)
 
     assert replies(opened, *((one.get("tool_call_id"), one.get("name")) for one in expected)) == found
 
 
 def test_a_reply_to_nothing_is_refused() -> None:
     with pytest.raises(RowFault, match="reply_without_call"):
-        OpenCalls().reply("4", "call_0", None)
+        OpenCalls().add_reply("4", "call_0", None)
 
 
 def steps(claimed: int) -> int:
     """Functions called while so many calls wait for replies that name them, and as many others reply first."""
     opened, steps = OpenCalls(), 0
-    opened.call(calls(*"a" * 2 * claimed))
-    opened.expect([*[{}] * claimed, *({"tool_call_id": f"call_{number}"} for number in range(claimed))])
+    opened.add_calls(calls(*"a" * 2 * claimed))
+    opened.reserve([*[{}] * claimed, *({"tool_call_id": f"call_{number}"} for number in range(claimed))])
 
     def count(frame: object, event: str, argument: object) -> None:
         nonlocal steps
@@ -107,7 +107,7 @@ def test_replies_that_name_no_call_take_steps_that_grow_as_they_do() -> None:
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), st.data())
 def test_unique_ids_find_their_calls_in_any_order_of_the_replies(names: list[str], data: st.DataObject) -> None:
     opened = OpenCalls()
-    opened.call(calls(*names))
+    opened.add_calls(calls(*names))
     order = data.draw(st.permutations(range(len(names))))
 
     found = replies(opened, *((f"call_{place}", None) for place in order))
@@ -120,8 +120,8 @@ def test_replies_by_order_find_what_ids_would_find(turns: list[list[str]]) -> No
     by_order, by_id = OpenCalls(), OpenCalls()
 
     for number, names in enumerate(turns):
-        by_order.call(calls(*names))
-        by_id.call(calls(*names, first_id=10 * number))
+        by_order.add_calls(calls(*names))
+        by_id.add_calls(calls(*names, first_id=10 * number))
         found = replies(by_order, *[(None, None)] * len(names))
         known = replies(by_id, *((f"call_{10 * number + place}", None) for place in range(len(names))))
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.scoring import load_model as loading
 from pipeline_assets.corpus.scoring.load_model import check_quantisation, load_model
 from pipeline_assets.corpus.scoring.nll import score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.row_attention import BY_ROWS
+from pipeline_assets.corpus.scoring.row_attention import ROW_ATTENTION
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -37,7 +37,7 @@ def test_what_is_recorded_of_a_model(saved: Saved) -> None:
 
     assert model.facts == {
         "architecture": "GptOssForCausalLM",
-        "attention": f"{BY_ROWS} (scaled_dot_product_attention)",
+        "attention": f"{ROW_ATTENTION} (scaled_dot_product_attention)",
         "experts": "grouped_mm",
         "quantization": None,
     }

@@ -101,7 +101,7 @@ def test_blocks_of_the_vocabulary_make_no_difference(words: int, monkeypatch: py
     hidden, weight = torch.randn(40, 16, generator=generator), torch.randn(500, 16, generator=generator)
     bias, targets = torch.randn(500, generator=generator), torch.randint(0, 500, (40,), generator=generator)
     asked = torch.nn.functional.cross_entropy(hidden @ weight.T + bias, targets, reduction="none")
-    monkeypatch.setattr(nll, "_ON_CPU", (13, words))
+    monkeypatch.setattr(nll, "_CPU_BLOCK", (13, words))
 
     assert torch.allclose(token_nll(hidden, targets, LmHead(weight, bias)), asked, atol=1e-5)
 
@@ -116,7 +116,7 @@ def test_logits_that_are_minus_infinity_are_words_that_never_come() -> None:
 
 
 def test_the_buffer_of_logits_is_bounded_by_construction() -> None:
-    positions, words = nll._ON_CPU
+    positions, words = nll._CPU_BLOCK
 
     assert nll._GPU_POSITIONS * (nll.BUFFER_BYTES // 4 // nll._GPU_POSITIONS) * 4 <= nll.BUFFER_BYTES == 1 << 30
     assert positions * words * 4 <= nll.BUFFER_BYTES

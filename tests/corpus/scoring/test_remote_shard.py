@@ -107,7 +107,7 @@ def test_it_has_the_bytes_of_this_machine_and_what_is_asked_again_be_it_of_anoth
     assert is_fetched(far.asked, far.files)
     assert far.score() == expected
 
-    monkeypatch.setattr(nll, "_sums", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(nll, "_batch_nll", Mock(side_effect=AssertionError))
 
     assert [far.score(), far.score(of_another)] == [expected] * 2
     assert far.left() == [".json", ".parquet"]
@@ -147,7 +147,7 @@ def test_scores_are_whole_or_not_there_whenever_the_machine_goes(far: Far) -> No
 
 def test_what_ends_again_and_again_before_it_is_done_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(nll, "_sums", Mock(side_effect=MemoryError))
+        patched.setattr(nll, "_batch_nll", Mock(side_effect=MemoryError))
         for _ in range(3):
             with pytest.raises(MemoryError):
                 far.score()

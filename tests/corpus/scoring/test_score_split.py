@@ -168,7 +168,7 @@ def cut_off(root: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(score_split, "_sample", end)
+        patched.setattr(score_split, "_choose_sample", end)
         score_here(root, recipe)
     [building] = root.glob("nemotron/*/nll_scores/mine/.train.building.*")
     return building
@@ -307,13 +307,13 @@ def test_a_pool_that_changes_while_it_is_scored_stops_the_build(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = write_pool(tmp_path / "pool", rows_of(20))
-    sample = score_split._sample
+    sample = score_split._choose_sample
 
     def changed_then(*arguments: Any) -> object:
         write_pool(pool, rows_of(20, first=1))
         return sample(*arguments)
 
-    monkeypatch.setattr(score_split, "_sample", changed_then)
+    monkeypatch.setattr(score_split, "_choose_sample", changed_then)
 
     line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, rescored=0)), InputError)
 

@@ -19,7 +19,7 @@ from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_rows, selection_order
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_candidates, selection_order
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
@@ -222,7 +222,7 @@ def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, bala
     turn = selection_order(seed, "mine", "math/low", ids)
 
     small, large = (
-        select_rows(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
+        select_candidates(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
     )
 
     assert not (small & ~large).any()

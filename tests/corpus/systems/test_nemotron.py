@@ -150,7 +150,7 @@ def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_t
 ) -> None:
     section = DatasetSection.from_mapping(dataset(splits=splits, reasoning_effort=said), "chats.yaml")
 
-    told = section.effort_warnings(otherwise)  # type: ignore[arg-type]
+    told = section.effort_warning(otherwise)  # type: ignore[arg-type]
 
     assert told == (remark and f"{section.dataset}: `reasoning_effort` lacks {remark}")
 
