@@ -40,7 +40,7 @@ def lines_called_by_run() -> dict[Path, set[int]]:
     from pipeline_assets.build.run import Run
     from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
     from pipeline_assets.demo.loopback_hub import LoopbackHub
-    from pipeline_assets.demo.recipes import made_healing
+    from pipeline_assets.demo.recipes import write_healing_recipe
 
     called: dict[CodeType, None] = {}
 
@@ -52,9 +52,9 @@ def lines_called_by_run() -> dict[Path, set[int]]:
         root = Path(folder)
         write_inputs(root, "healing")
         with LoopbackHub(root / HUB_FOLDER) as hub:
-            recipe = made_healing(root, hub.commits())
-            environment = os.environ | hub.variables()
-            os.environ.update(hub.variables())
+            recipe = write_healing_recipe(root, hub.commits())
+            environment = os.environ | hub.client_environment()
+            os.environ.update(hub.client_environment())
             threading.setprofile(record_call)
             sys.setprofile(record_call)
             try:

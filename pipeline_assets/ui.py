@@ -117,7 +117,7 @@ def _hub_url(root: Path) -> Iterator[dict[str, str]]:
         yield {}
         return
     with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
-        yield hub.variables()
+        yield hub.client_environment()
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) 
     root = shared / "demo"
     with open(shared / "demo.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / demo.REBUILT).exists():  # it is written last
+        if not (root / demo.REBUILD_RECORD).exists():  # it is written last
             result = corpusmill("demo", "--data", root, "--only", "healing")
             assert result.returncode == 0, result.stderr
     return root

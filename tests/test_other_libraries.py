@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_b
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.recipes import made_stage_a
+from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 
@@ -103,7 +103,7 @@ def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     root = tmp_path_factory.mktemp("demo_stage_a")
     write_inputs(root, "stage_a")
     with LoopbackHub(root / HUB_FOLDER) as hub:
-        recipe = made_stage_a(root, hub.commits())
+        recipe = write_stage_a_recipe(root, hub.commits())
         built = build(recipe, root, HubFiles(root / CACHE_FOLDER, endpoint=hub.endpoint))
     [snapshot] = (demo_root / "corpora").glob("*/[!.]*")
 

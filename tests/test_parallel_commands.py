@@ -44,7 +44,7 @@ def test_both_write_the_recipe_that_they_run_and_drawing_again_keeps_the_tokens(
 def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:
     write_inputs(tmp_path, "parallel_text")
     with LoopbackHub(tmp_path / "hub") as hub:
-        done = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.variables())
+        done = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.client_environment())
 
         assert done.returncode == 0, done.stderr
         recipe = yaml.safe_load((tmp_path / "recipes" / "wmt14-fr-en.yaml").read_text())

@@ -99,7 +99,7 @@ def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(root: Path, hu
         schedules.append(schedule_of(name, zone, cron, period))
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
 
-    variables = {**hub.variables(), "CORPUSMILL_WORKERS": "0"}
+    variables = {**hub.client_environment(), "CORPUSMILL_WORKERS": "0"}
     with (
         instance_for_test(synchronous_run_coordinator=True) as instance,
         daemon_of(root, instance, variables) as workspace,

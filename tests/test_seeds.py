@@ -81,7 +81,7 @@ def test_every_line_of_a_seed_runs(title: str, corpusmill: Corpusmill, tmp_path:
         prepare(work, hub)
         for line in LINES[title]:
             words = shlex.split(line)[1:]
-            done = corpusmill(*words, cwd=work, env={**hub.variables(), "CORPUSMILL_WORKERS": "0"})
+            done = corpusmill(*words, cwd=work, env={**hub.client_environment(), "CORPUSMILL_WORKERS": "0"})
             assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
 
 

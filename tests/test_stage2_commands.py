@@ -39,7 +39,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 @pytest.fixture(scope="module")
 def typed(hub: LoopbackHub, corpusmill: Corpusmill) -> Corpusmill:
     def answer(*words: object, env: dict[str, str] | None = None, status: int = 0) -> Typed:
-        result = corpusmill(*words, env=hub.variables() | (env or {}))
+        result = corpusmill(*words, env=hub.client_environment() | (env or {}))
         assert result.returncode == status, result.stderr
         return result
 
@@ -79,8 +79,8 @@ def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: P
     words, rows_file = ("stage2", "raw", "--dataset", "maker/bare", "--out-dir"), tmp_path / "accepted/rows.jsonl.gz"
     of_accepted = (tmp_path / "accepted", "--output", rows_file, "--license", "unknown")
     with LoopbackHub(hub.folder) as served:
-        refused = typed(*words, tmp_path / "bare", env=served.variables(), status=2)
-        accepted = typed(*words, *of_accepted, env=served.variables())
+        refused = typed(*words, tmp_path / "bare", env=served.client_environment(), status=2)
+        accepted = typed(*words, *of_accepted, env=served.client_environment())
     assert "--license: no licence is set for bare" in refused.stderr and refused.stderr.count("\n") <= 3
     assert "documents_have_licences: WARNING" in accepted.stderr
     assert len(gzip.decompress(rows_file.read_bytes()).splitlines()) == 5

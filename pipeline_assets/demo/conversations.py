@@ -1,6 +1,6 @@
 """Generated conversations in the columns of the six Nemotron datasets.
 
-Each dataset has rows for each of its pools. Each split has a duplicate and an invalid row.
+Each dataset has rows for each of its pools; each split has a duplicate and an invalid row.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _CALCULATOR = {"name": "multiply", "description": "The product of two numbers.",
 
 
 def conversations() -> Mapping[str, Mapping[str, Mapping[str, list[Row]]]]:
-    """Return rows by dataset, split and file, for each split of the shipped recipe."""
+    """Return rows by dataset, split and file, for all splits of the shipped recipe."""
     content: dict[str, Any] = read_yaml(RECIPE)
     return {
         section["dataset"]: {
@@ -55,7 +55,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
             if split.startswith("high"):
                 del row["uuid"]
             if split == "high_part01":
-                _use_the_calculator(row, a, b, a * b)
+                _add_calculator_call(row, a, b, a * b)
         case "Nemotron-Math-Proofs-v1":
             statement = f"theorem made_{number} (n : Nat) (h : n = {number}) : n + {number} = {2 * number} := by"
             proof = f"{statement}\n  subst h\n  norm_num\n  -- which is what was to be shown"
@@ -66,7 +66,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
             row["messages"] = dialogue if number % 2 else []
         case "Nemotron-Agentic-v1":
             row["messages"].insert(0, {"role": "system", "content": "You may use a calculator."})
-            _use_the_calculator(row, a, "three" if number == 2 else b, a * b)  # the tool expects an integer
+            _add_calculator_call(row, a, "three" if number == 2 else b, a * b)  # the tool expects an integer
             row |= {"reasoning": "on"} if split == "interactive_agent" else {}
         case "nemotron-math-v2-harmony-tools":
             end = "" if number == 6 else "<|return|>"  # without its end, the text is not valid Harmony
@@ -81,7 +81,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
     return row
 
 
-def _use_the_calculator(row: Row, a: int, b: int | str, product: int) -> None:
+def _add_calculator_call(row: Row, a: int, b: int | str, product: int) -> None:
     """Add a tool, with a call and its result before the last message."""
     call = {"id": f"call_{a}", "type": "function", "function": {"name": "multiply", "arguments": {"a": a, "b": b}}}
     calling = {"role": "assistant", "content": "", "reasoning_content": "It asks for a product.", "tool_calls": [call]}

@@ -1,6 +1,6 @@
 """Generated corpora of all five systems, equal on every machine.
 
-Hub datasets have the paths, cards and columns of the real ones; code datasets have only the columns that are read.
+Hub datasets have the paths, cards and columns of the real ones, or at least the columns that recipes read.
 """
 
 import bz2
@@ -48,10 +48,7 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write the generated files of a system below a data root.
-
-    A file with equal bytes keeps its time.
-    """
+    """Write the generated files of a system below a data root, except equal ones."""
     for path, data in FILES[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
@@ -59,7 +56,7 @@ def write_inputs(root: Path, system: str) -> None:
 
 
 def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
-    """Yield the files of a hub dataset from rows by split and path, the card last."""
+    """Yield the files of a hub dataset: rows by split and path, then the card."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
         yield from _encoded(folder, files)
@@ -70,13 +67,9 @@ def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping
 
 
 def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
-    """Lay out pages as rows by path.
+    """Map file paths to rows of pages, in order.
 
-    Args:
-        pages: Pages in row order.
-        path: File of a row, with fields of its record in braces.
-        columns: Fields of the record, or `column=field` to rename one.
-        dump: Name of a Common Crawl dump.
+    `path` has fields of a page's record in braces. `columns` selects fields; `column=field` renames one.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -88,9 +81,10 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
 
 
 def _record(page: Page, number: int, dump: str) -> Json:
-    """Return all fields of page `number`, with a score in steps of 1/64."""
+    """Return the fields from which rows of all datasets select, for page `number`."""
     bucket, step, half = page.digest[0] % 20, int.from_bytes(page.digest[1:3]), number % 2
-    # Three of twenty buckets are in [1.5, 2.5] and round below 3, so `int_score >= 3` drops about 15 %.
+    # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
+    # In the others, it is in (2.5, 5), which rounds to 3 or more. So `int_score >= 3` drops about 15 %.
     score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
     date = (datetime.datetime(2014, 5, 1) + datetime.timedelta(hours=step)).isoformat()
     meta = {"timestamp": date, "language": "en", "url": page.url}
@@ -139,28 +133,25 @@ def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
 
 
 def gzip_member(content: bytes) -> bytes:
-    """Compress into one member with a fixed header.
-
-    Its tenth byte names the operating system, which Python versions set differently.
-    """
+    """Compress content into a gzip member, equal in every version of Python."""
     packed = gzip.compress(content, mtime=0)
-    return packed[:9] + b"\x03" + packed[10:]
+    return packed[:9] + b"\x03" + packed[10:]  # byte 9 names the operating system: 3 is Unix
 
 
 def _healing() -> Files:
-    """Yield two files of each of four dumps.
+    """Yield two files of each of four dumps, with planted copies of pages.
 
-    Planted in the next dump: three texts with another id, two repeated ids (one without its last paragraph), a text
-    with a NUL, and an empty text, which is one bad row in a thousand.
+    Each copy is in the dump after its page: three texts with another id, two repeated ids (one without its last
+    paragraph), a text with a NUL, and an empty text, which is one bad row in a thousand.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
     same, revised, last = pages[600], pages[400], pages[-1]
     planted = [(same, same), (revised, replace(revised, text=revised.text.rpartition("\n\n")[0]))]
-    planted = [(page, page.again("crawl=2", page.text)) for page in pages[:3]] + planted
+    planted = [(page, page.variant("crawl=2", page.text)) for page in pages[:3]] + planted
     middle = len(last.text) // 2
-    planted += [(last, last.again("nul", f"{last.text[:middle]}\0{last.text[middle:]}"))]
-    planted += [(pages[0], pages[0].again("empty", ""))]
+    planted += [(last, last.variant("nul", f"{last.text[:middle]}\0{last.text[middle:]}"))]
+    planted += [(pages[0], pages[0].variant("empty", ""))]
     for page, copy in planted:
         next_dump = pages.index(page) // 300 + 1
         files[(2 * next_dump + 1) % len(files)].insert(75, copy)
@@ -172,7 +163,7 @@ def _healing() -> Files:
 
 
 def _parallel_text() -> Files:
-    """Yield sentences with their "French"."""
+    """Yield pairs of English sentences and their generated "French"."""
     draw, splits = Draw.named("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
         pages = [Page("", texts.sentence(draw)) for _ in range(count)]
@@ -186,19 +177,19 @@ def _nemotron() -> Files:
 
 
 def _stage2() -> Files:
-    """Yield five datasets of pages and two of modules.
+    """Yield five datasets of pages and two of Python modules, with planted texts.
 
-    Planted: in each of the five a text of one sentence and three that are not English; in C4 quotations of three pages
-    of FineWeb and of one of its own, which also occurs with a word changed; in codeparrot modules of other licences,
-    and a duplicate, which starcoderdata has too.
+    The five each have a text of one sentence and three that are not English. C4 also quotes three pages of FineWeb and
+    one of its own, and repeats the latter with a word changed. codeparrot also has modules of other licences, and a
+    duplicate, which starcoderdata has too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
         texts.pages(site, 75) + texts.odd_pages(site, order) for order, site in enumerate(sites)
     )
     web_pages, crawl_pages = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
-    crawl += [page.again("quoted", texts.quoted(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
-    crawl.append(crawl_pages[0].again("again", texts.reworded(crawl_pages[0].text)))
+    crawl += [page.variant("quoted", texts.quoted(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
+    crawl.append(crawl_pages[0].variant("again", texts.reworded(crawl_pages[0].text)))
     tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
     code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
@@ -222,9 +213,9 @@ def _stage2() -> Files:
 def _stage_a() -> Files:
     """Yield a hub dataset, four sources in their real formats, and an evaluation set.
 
-    Planted: in the dataset pages of one sentence and a repeated id; empty articles, like redirects, and stubs; exact
-    and reworded copies of articles in the notes; bad notes, and two with a refused licence; papers that are mostly
-    boilerplate of the publisher; leaks of an article and a paper in the quiz.
+    The dataset has planted pages of one sentence and a repeated id; Wikipedia has empty articles, like redirects, and
+    stubs. The notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some
+    papers are mostly boilerplate of the publisher. The quiz has sentences of an article and of a paper.
     """
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]
@@ -269,10 +260,7 @@ def _stage_a() -> Files:
 
 
 def _posts() -> Iterator[Json]:
-    """Yield questions with two answers each.
-
-    Every fifth question has a score of 0; the last one is deleted.
-    """
+    """Yield posts: questions, each with two answers; the last question is deleted."""
     for number in range(40):
         draw, first = Draw.named(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))

@@ -23,11 +23,11 @@ from pipeline_assets.commands.terminal import (
     print_lines,
 )
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
+from pipeline_assets.demo import recipes
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.mixture import mixture_lines
 from pipeline_assets.demo.nemotron import pool_lines
-from pipeline_assets.demo.recipes import made_healing, made_mixture, made_pairs, made_pools, made_stage_a
 from pipeline_assets.demo.stage_a import step_lines
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
@@ -39,9 +39,9 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
 HUB_TOKEN = "hf_loopback"  # for reading; a writable hub has its own token
-REBUILT = ".rebuilt"  # digests of artifacts that a rebuild reproduced
+REBUILD_RECORD = ".rebuilt"  # digests of artifacts that a rebuild reproduced
 System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
-_NEEDS: dict[System, dict[str, str]] = {  # optional modules and their extras
+_EXTRAS: dict[System, dict[str, str]] = {  # optional modules and their extras
     "stage2": {"py3langid": "languages", "sentencepiece": "tokenizers"},
     "parallel_text": {"sentencepiece": "tokenizers"},
 }
@@ -68,11 +68,11 @@ def demo(
     for system in selected:
         write_inputs(data, system)
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:
-        os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.variables())
+        os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.client_environment())
         commits = hub.commits()
         echo(f"{pluralize(len(commits), 'generated dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in selected:
-            print_lines(_shown(system, data, commits, workers))
+            print_lines(_build_demo(system, data, commits, workers))
     for system in systems if only is None else ():
         for extra in missing[system]:
             echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
@@ -82,16 +82,14 @@ def demo(
 
 def missing_extras(system: System) -> list[str]:
     """List the extras that the demo of a system needs and this environment lacks."""
-    needs = _NEEDS.get(system, {})
+    needs = _EXTRAS.get(system, {})
     return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
 
 
-def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
-    """Build and rebuild the demo of a system; yield failed checks and the results.
-
-    Only the sources of healing are large enough for workers.
-    """
+def _build_demo(system: System, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
+    """Build and rebuild the demo of a system; yield failed checks and the results."""
     write_recipe, proven, lines = _DEMOS[system]
+    # Only the sources of healing are large enough for workers.
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
     outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
@@ -103,18 +101,14 @@ def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int)
         did += f", {pluralize(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
     folder = root / recipe.target(*proven).folder
     digest = open_artifact(folder).manifest.digest
-    again = _rebuilt(root, folder, digest, 0 if workers else 1)
+    again = _rebuild_once(root, folder, digest, 0 if workers else 1)
     yield f"{system:14} {did}; {again}; {proven[0]} {digest[:_DIGEST_LETTERS]}"
     yield from (f"  {line}" for line in lines(recipe, root))
 
 
-def _rebuilt(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and all upstream, once per digest.
-
-    Raises:
-        InputError: The bytes differ.
-    """
-    record = root / REBUILT
+def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
+    """Rebuild an artifact and all upstream, unless an earlier demo has reproduced it."""
+    record = root / REBUILD_RECORD
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:
         return "rebuilt before"
@@ -142,9 +136,9 @@ def _pair_lines(recipe: ParallelRecipe, root: Path) -> Iterator[str]:
 _Demo = tuple[Callable[[Path, Mapping[str, str]], Any], tuple[str, ...], Callable[[Any, Path], Iterator[str]]]
 # By system: writer of the recipe, the artifact to rebuild, and the lines to print.
 _DEMOS: Mapping[System, _Demo] = {
-    "healing": (made_healing, ("healing/megatron_dataset",), _split_lines),
-    "stage_a": (made_stage_a, ("stage_a/report",), step_lines),
-    "nemotron": (made_pools, ("nemotron/candidate_pools", "nemotron-agentic-v1"), pool_lines),
-    "stage2": (made_mixture, ("stage2/token_shards", "c4_en"), mixture_lines),
-    "parallel_text": (made_pairs, ("parallel_text/token_cache",), _pair_lines),
+    "healing": (recipes.write_healing_recipe, ("healing/megatron_dataset",), _split_lines),
+    "stage_a": (recipes.write_stage_a_recipe, ("stage_a/report",), step_lines),
+    "nemotron": (recipes.write_nemotron_recipe, ("nemotron/candidate_pools", "nemotron-agentic-v1"), pool_lines),
+    "stage2": (recipes.write_mixture_recipe, ("stage2/token_shards", "c4_en"), mixture_lines),
+    "parallel_text": (recipes.write_parallel_recipe, ("parallel_text/token_cache",), _pair_lines),
 }

@@ -1,7 +1,4 @@
-"""Files below a folder, opened one path component at a time.
-
-No symbolic link can lead out of the folder.
-"""
+"""Files below a folder, opened without following links out of it."""
 
 import os
 import stat
@@ -17,11 +14,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block th
 
 @contextmanager
 def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder below `root`, which itself may be a link.
-
-    Raises:
-        OSError: A component is missing, a link, or not a folder.
-    """
+    """Yield a descriptor of a folder below `root`; only `root` itself may be a link."""
     descriptor = os.open(root, _FOLDER)
     try:
         for name in names:
@@ -46,11 +39,7 @@ def is_folder(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file in an open folder, for reading or by the flags of `os.open`.
-
-    Raises:
-        OSError: The file is missing, a link, or not a regular file.
-    """
+    """Open a regular file in an open folder, with the flags of `os.open`."""
     file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder), "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -58,8 +47,8 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
     return file
 
 
-def regular_file(name: str, folder: int) -> os.stat_result | None:
-    """Return the state of a regular file in an open folder, None for anything else."""
+def stat_file(name: str, folder: int) -> os.stat_result | None:
+    """Return the status of a regular file in an open folder; None for anything else."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -68,22 +57,13 @@ def regular_file(name: str, folder: int) -> os.stat_result | None:
 
 
 @dataclass(frozen=True)
-class FileBelow:
-    """A file below a folder, reopened for each reading.
-
-    Attributes:
-        path: Path relative to `root`, with slashes.
-    """
+class FileInFolder:
+    """A file below a folder, which each reader opens again without following links."""
 
     root: Path
-    path: str
+    path: str  # relative to `root`, with slashes
 
     def open(self) -> BinaryIO:
-        """Open the file for reading.
-
-        Raises:
-            OSError: The file is missing or not regular, or a component of its path is a link.
-        """
         *names, name = self.path.split("/")
         with open_folder(self.root, *names) as folder:
             return open_file(name, folder)

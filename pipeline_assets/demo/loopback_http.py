@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol, cast
 from urllib.parse import parse_qs, unquote
 
-from pipeline_assets.demo.loopback_files import FileBelow, open_file, open_folder
+from pipeline_assets.demo.loopback_files import FileInFolder, open_file, open_folder
 
 Origin = Literal["hub", "storage"]
 BODY_LIMIT_BYTES = 1 << 26  # for writers; parsed JSON takes several times as much memory
@@ -28,20 +28,16 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Upload:
-    """Body of a PUT in a file that is removed after the answer unless renamed.
+    """Body of a PUT in a file, which is removed after the answer unless renamed."""
 
-    Attributes:
-        folder: Descriptor of the open folder that contains the file.
-    """
-
-    folder: int
-    name: str
+    folder: int  # descriptor of the open folder that contains the file
+    file: str
     sha256: str
 
 
 @dataclass(frozen=True)
 class HubRequest:
-    """A request; HEAD has the method GET."""
+    """An HTTP request to the hub or its storage; a HEAD request has the method GET."""
 
     method: str
     raw_path: str
@@ -63,16 +59,16 @@ class HubRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with `length` bytes of body, from a file starting at `start`."""
+    """An HTTP answer, whose body is bytes or `length` bytes of a file from `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | FileBelow = b""
+    body: bytes | FileInFolder = b""
     start: int = 0
     length: int = 0
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body in chunks, less than `length` if the file has shrunk."""
+        """Yield the body in chunks: fewer bytes than `length` if the file has shrunk."""
         if isinstance(self.body, bytes):
             yield self.body
             return
@@ -84,8 +80,8 @@ class Answer:
                 yield chunk
 
 
-class Refused(Exception):
-    """An error of the hub; clients use the status and the code in the header."""
+class HubError(Exception):
+    """A request that the hub refuses; clients read the status and the code header."""
 
     def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
         super().__init__(message)
@@ -95,9 +91,9 @@ class Refused(Exception):
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
-    """Check that a request names this machine.
+    """Check that a request names this machine, and not the domain of a web page.
 
-    A web page whose domain resolves to 127.0.0.1 sends its own domain.
+    The domain of a hostile page may resolve to 127.0.0.1 (DNS rebinding).
     """
     names = ("127.0.0.1", "localhost")
     expected = {f"{name}:{port}" for name in names} | {name for name in names if port == HTTP_PORT}
@@ -124,7 +120,7 @@ class AnsweringHub(Protocol):
 
 
 class OriginServer(ThreadingHTTPServer):
-    """A server of one origin that answers no open connection once closed."""
+    """HTTP server of the hub or its storage; once closed, it answers no connection."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -147,7 +143,7 @@ class OriginServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 handler of one connection."""
+    """HTTP/1.1 handler of a connection, which limits bodies and spools uploads."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
@@ -159,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if not is_loopback_host(self.headers, server.server_port):
             return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
-        request = self._handle()
+        request = self._read_head()
         may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         length = self._body_bytes(
@@ -189,14 +185,14 @@ class Handler(BaseHTTPRequestHandler):
         return Upload(folder, name, digest.hexdigest())
 
     def _body_bytes(self, max_bytes: int) -> int | None:
-        """Return the length of the body; None if it was refused."""
+        """Return the length of the body; None after an answer that refuses it."""
         length = self.headers.get("Content-Length", "0")
         if not re.fullmatch("[0-9]{1,10}", length) or int(length) > max_bytes or "Transfer-Encoding" in self.headers:
             self.send_error(400)
             return None
         return int(length)
 
-    def _handle(self) -> HubRequest:
+    def _read_head(self) -> HubRequest:
         """Return the request without its body."""
         raw_path, _, query = self.path.partition("?")
         return HubRequest(
@@ -220,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         """Keep no access log."""
 
     def send(self, answer: Answer) -> None:
-        """Send an answer of either origin."""
+        """Send an answer; close the connection if its body ends early."""
         self.send_response_only(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
             self.send_header(name, value)

@@ -1,8 +1,8 @@
 """A small Hugging Face hub on loopback for the real clients.
 
-Clients find it by `HF_ENDPOINT=http://127.0.0.1:<port>`, which they read on import. Like the real hub it has two
-origins: the hub answers the API and small files, and redirects to a storage origin for large ones (LFS). The two must
-differ, or the client follows the redirect itself and misses its metadata.
+Clients read its address from `HF_ENDPOINT` on import. Like the real hub, it has two origins: the hub answers API calls
+and sends small files, and redirects requests for large ones (LFS) to the storage. With one origin, a client would
+follow the redirect itself and miss the metadata in it.
 """
 
 import errno
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, urlencode
 import typer
 
 from pipeline_assets.demo.loopback_files import is_folder
-from pipeline_assets.demo.loopback_http import Answer, Handler, HubRequest, Origin, OriginServer, Refused, json_answer
+from pipeline_assets.demo.loopback_http import Answer, Handler, HubError, HubRequest, Origin, OriginServer, json_answer
 from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -29,34 +29,17 @@ BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class LoopbackHub:
-    """A hub over the repos below folder/datasets and folder/models.
+    """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
-    A repo has one commit, whose id depends on its content. Only that id and `main` are valid revisions. A file `.gated`
-    in a repo requires a token to list or read files, `.private` to see the repo at all. Any token may read; only
-    `token` may write. Links below the folder are not followed.
-
-    Args:
-        folder: Folder of the repos, `datasets/<owner>/<name>`; read again at each request.
-        port: Port of the hub; 0 picks a free one, as for the storage origin.
-        writable: Allow creating and changing datasets.
-        token: Token that may write; by default a new one.
-
-    Attributes:
-        page_size: Maximum number of items on a page of a tree.
-        handler: Class that reads requests and sends answers.
+    Each request reads the folder, without following links. A repo has one commit, whose id depends on its content; only
+    that id and `main` are valid revisions. A file `.gated` in a repo requires a token to list or read files, `.private`
+    to see the repo at all. Any token may read; only `token` may write, by default a new one. Port 0 picks a free port.
     """
 
-    page_size = 1000
+    page_size = 1000  # maximum items per answer on a repo's tree
     handler: type[Handler] = Handler
 
-    def __init__(
-        self,
-        folder: Path,
-        port: int = 0,
-        *,
-        writable: bool = False,
-        token: str | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, port: int = 0, *, writable: bool = False, token: str | None = None) -> None:
         self.folder = folder
         self.token = token or f"hf_{secrets.token_hex(16)}"
         self.port = port
@@ -67,12 +50,7 @@ class LoopbackHub:
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
-        """Start both origins.
-
-        Raises:
-            UsageError: The folder is missing.
-            InputError: The port is not available.
-        """
+        """Start the servers of both origins."""
         if not self.folder.is_dir():
             what = "expected a folder, got a file" if self.folder.exists() else "folder not found"
             raise UsageError(what, self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
@@ -95,7 +73,7 @@ class LoopbackHub:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        """Close both origins and every open connection."""
+        """Close the servers of both origins with their open connections."""
         while self._servers:
             self._servers.pop().close()
 
@@ -115,8 +93,8 @@ class LoopbackHub:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def variables(self) -> dict[str, str]:
-        """Return environment variables for clients, without proxy and offline mode."""
+    def client_environment(self) -> dict[str, str]:
+        """Return environment variables that direct clients to this hub."""
         reading = {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
         # Large files are sent by git-lfs, because this hub has no Xet storage.
         return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
@@ -134,7 +112,7 @@ class LoopbackHub:
         """Answer a request from the folder's content."""
         try:
             return self._answer_storage(request) if origin == "storage" else self._answer_hub(request)
-        except Refused as refused:
+        except HubError as refused:
             return refused.answer
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # not the body of a client
             return json_answer({"error": "The request cannot be read"}, 400)
@@ -146,16 +124,16 @@ class LoopbackHub:
             case ["api", "whoami-v2"] if request.has_token:
                 return self._whoami(request)
             case ["api", "whoami-v2"]:
-                raise Refused(401, "", "Invalid username or password.")
+                raise HubError(401, "", "Invalid username or password.")
             case ["api", "repos", "create"] if self._writes is not None:
-                return self._writes.create(request)
+                return self._writes.create_repo(request)
             case ["api", "validate-yaml"]:
                 return json_answer({"errors": [], "warnings": []})  # cards are not validated
             case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
                 repo = self._repo(request, kind, owner, name.removesuffix(".git"))
-                return self._writes.offer(request, repo, self.endpoint, self._storage)
+                return self._writes.upload_addresses(request, repo, self.endpoint, self._storage)
             case ["datasets", _, _, "info", "lfs", "verify"] if self._writes is not None:
-                return self._writes.confirm(request)
+                return self._writes.verify_upload(request)
             case ["api", "datasets" | "models" as kind, owner, name, *rest]:
                 return self._answer_api(request, kind, self._repo(request, kind, owner, name), rest)
             case ["api", "datasets" | "models", _]:  # repos without an owner do not exist here
@@ -166,7 +144,7 @@ class LoopbackHub:
                 return self._resolve(
                     request, "models", self._repo(request, "models", owner, name), revision, "/".join(path)
                 )
-        raise Refused(404, "", "No such address")
+        raise HubError(404, "", "No such address")
 
     def _answer_api(self, request: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Answer:
         writes = self._writes if kind == "datasets" else None  # models are read-only
@@ -186,7 +164,7 @@ class LoopbackHub:
                 return writes.preupload(request, repo)
             case "POST", ["commit", "main"] if writes is not None:
                 return writes.commit(request, repo)
-        raise Refused(404, "", "No such address")
+        raise HubError(404, "", "No such address")
 
     def _whoami(self, request: HubRequest) -> Answer:
         owners = [USER] if self._writes is None else self._writes.owners()
@@ -196,10 +174,10 @@ class LoopbackHub:
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
     def _tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
-        """Return a page of a folder in path order; the cursor is the last path."""
+        """Return a page of a folder's items by path; the cursor is the last path."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
-            raise Refused(404, "EntryNotFound", "No such folder", repo.commit)
+            raise HubError(404, "EntryNotFound", "No such folder", repo.commit)
         rest = [path for path in paths if path > request.query.get("cursor", "")]
         page = [repo.tree_item(path) for path in rest[: self.page_size]]
         if len(rest) <= self.page_size:
@@ -208,11 +186,11 @@ class LoopbackHub:
         return json_answer(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
 
     def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
-        """Return a small file, or for LFS a redirect with the metadata of the content."""
+        """Return a small file; for LFS, a redirect with the metadata of the content."""
         _check_content(request, repo, revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
-            raise Refused(404, "EntryNotFound", "Entry not found", repo.commit)
+            raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)
         if file.pointer_size is None:
             return _content_answer(file, request.byte_range, repo.commit)
         location = f"{self._storage}/{kind}/{repo.name}/{file.sha256}/{quote(os.fsencode(path))}"
@@ -223,13 +201,13 @@ class LoopbackHub:
         """Serve large files by digest, without a token, like signed addresses."""
         match request.method, request.parts:
             case "PUT", ["upload", sha256] if self._writes is not None:
-                return self._writes.keep(request, sha256)
+                return self._writes.store_upload(request, sha256)
             case "GET", [kind, owner, name, sha256, *path]:
                 repo = self._find(kind, owner, name)
                 file = repo.files.get("/".join(path)) if repo else None
                 if repo and file and file.sha256 == sha256:
                     return _content_answer(file, request.byte_range, repo.commit)
-        raise Refused(404, "", "No such object")
+        raise HubError(404, "", "No such object")
 
     def _repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
         repo = self._find(kind, owner, name)
@@ -245,7 +223,7 @@ class LoopbackHub:
 
 
 def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
-    """Answer a file, or one range of it; ignore other ranges (RFC 9110, 14.2)."""
+    """Return a file or a range of its bytes; ignore other ranges (RFC 9110, 14.2)."""
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
     whole = Answer(200, headers, file.source, 0, file.size)
     requested = BYTE_RANGE.fullmatch(byte_range)
@@ -262,27 +240,27 @@ def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
     return Answer(206, headers, file.source, start, end - start)
 
 
-def _unknown_repo(request: HubRequest) -> Refused:
-    """Return the error of a missing repo, which without a token may also be private."""
+def _unknown_repo(request: HubRequest) -> HubError:
+    """Return the error of a missing repo; a private repo is missing without a token."""
     if request.has_token:
-        return Refused(404, "RepoNotFound", "Repository not found")
-    return Refused(401, "RepoNotFound", "Invalid username or password.")
+        return HubError(404, "RepoNotFound", "Repository not found")
+    return HubError(401, "RepoNotFound", "Invalid username or password.")
 
 
 def _check_content(request: HubRequest, repo: Repo, revision: str) -> None:
-    """Check the revision and, for a gated repo, the token."""
+    """Raise unless the revision exists and the request may read the repo's content."""
     if repo.is_gated and not request.has_token:
-        raise Refused(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
+        raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
     _check_revision(repo, revision)
 
 
 def _check_revision(repo: Repo, revision: str) -> None:
     if revision not in ("main", repo.commit):
-        raise Refused(404, "RevisionNotFound", "No such revision")
+        raise HubError(404, "RevisionNotFound", "No such revision")
 
 
 def _paths_info(request: HubRequest, repo: Repo) -> Answer:
-    """Return the requested files and folders in order, without unknown paths."""
+    """Return information on the requested files and folders that exist, in order."""
     form = parse_qs(request.body.decode(errors="replace"))
     items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
     return json_answer([item for item in items if item is not None])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.demo.loopback_files import FileBelow, open_folder, regular_file
+from pipeline_assets.demo.loopback_files import FileInFolder, open_folder, stat_file
 from pipeline_assets.demo.loopback_http import CHUNK_BYTES
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
@@ -27,10 +27,10 @@ def is_lfs(path: str, size: int) -> bool:
 
 @dataclass(frozen=True)
 class RepoFile:
-    """A file of a repo; `oid` is the git blob sha1, for LFS of the pointer file."""
+    """A file of a repo; `oid` is git's blob id of the file, or for LFS of its pointer."""
 
     path: str
-    source: FileBelow
+    source: FileInFolder
     size: int
     sha256: str
     oid: str
@@ -38,7 +38,7 @@ class RepoFile:
 
     @property
     def etag(self) -> str:
-        """Name of the content for clients: sha256 for LFS, else git's blob id."""
+        """Content id for the caches of clients: sha256 for LFS, else git's blob id."""
         return self.oid if self.pointer_size is None else self.sha256
 
     def digests(self) -> dict[str, object]:
@@ -49,7 +49,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Repo:
-    """State of a repo at a request; paths are looked up in `files`, so none leaves it."""
+    """State of a repo at a request; a path exists only if `files` contains it."""
 
     name: str
     files: Mapping[str, RepoFile]
@@ -58,10 +58,10 @@ class Repo:
 
     @property
     def commit(self) -> str:
-        return _content_id(self.files.values())
+        return _commit_id(self.files.values())
 
     def paths_below(self, folder: str, recursive: bool) -> list[str]:
-        """List files and folders in a folder ("" is the root); empty if it is missing."""
+        """List a folder's files and folders by path; "" is the root."""
         start = f"{folder}/" if folder else ""
         paths: set[str] = set()
         for path in self.files:
@@ -79,7 +79,7 @@ class Repo:
             item = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
             return item | (lfs if file.pointer_size is not None else {})
         contents = [file for file in self.files.values() if file.path.startswith(f"{path}/")]
-        return {"type": "directory", "path": path, "oid": _content_id(contents), "size": 0} if contents else None
+        return {"type": "directory", "path": path, "oid": _commit_id(contents), "size": 0} if contents else None
 
     def info(self, blobs: bool) -> dict[str, object]:
         """Return the `repo_info` response; `blobs` adds sizes and digests of files."""
@@ -90,45 +90,36 @@ class Repo:
         return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
 
 
-def _content_id(files: Iterable[RepoFile]) -> str:
+def _commit_id(files: Iterable[RepoFile]) -> str:
     lines = sorted(os.fsencode(file.path) + b"\0" + file.sha256.encode() + b"\n" for file in files)
     return hashlib.sha1(b"".join(lines), usedforsecurity=False).hexdigest()
 
 
 def repo_commit(folder: Path) -> str:
-    r"""Return the commit of a repo folder, 40 hex digits, by which clients cache.
+    r"""Return the commit of a repo folder, by which clients cache its files.
 
-    It is the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n". Symbolic links, and dot files except
-    .gitattributes, are not part of a repo.
+    The commit is the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n". Symbolic links, and dot files
+    except .gitattributes, are not part of a repo.
     """
     return RepoReader().read(folder, "", folder.name).commit
 
 
 class RepoReader:
-    """Reader of repo folders with a cache of digests by path, size and mtime."""
+    """Reader of repo folders, which caches digests of files by path, size and mtime."""
 
     def __init__(self) -> None:
-        self._hashed: dict[tuple[FileBelow, int, int], RepoFile] = {}
+        self._hashed: dict[tuple[FileInFolder, int, int], RepoFile] = {}
         self._lock = threading.Lock()
 
     def read(self, root: Path, place: str, name: str) -> Repo:
-        """Read the current state of a repo.
-
-        Args:
-            root: Folder of the hub; links below it are not followed.
-            place: Path of the repo below `root`.
-            name: Name of the repo.
-
-        Raises:
-            OSError: A file was removed or replaced by a link during the reading.
-        """
+        """Read the current state of a repo at `place` below the hub's folder `root`."""
         with self._lock, open_folder(root, *filter(None, place.split("/"))) as folder:
             files = {path: self._file(root, place, path, state) for path, state in sorted(_repo_files(folder))}
             marks = set(os.listdir(folder))
         return Repo(name, files, is_private=".private" in marks, is_gated=".gated" in marks)
 
     def _file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
-        source = FileBelow(root, f"{place}/{path}" if place else path)
+        source = FileInFolder(root, f"{place}/{path}" if place else path)
         key = (source, state.st_size, state.st_mtime_ns)
         if key in self._hashed:
             return self._hashed[key]
@@ -140,18 +131,18 @@ class RepoReader:
 
 
 def _repo_files(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path and state of a repo's files, without links."""
+    """Yield the path and status of each regular file of a repo."""
     for place, folders, names, inner in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if (name == ATTRIBUTES or not name.startswith(".")) and (state := regular_file(name, inner)) is not None:
+            if (name == ATTRIBUTES or not name.startswith(".")) and (state := stat_file(name, inner)) is not None:
                 yield PurePosixPath(place, name).as_posix(), state
 
 
-def _hash_file(path: str, source: FileBelow, size: int) -> RepoFile:
-    """Hash a file once for both digests.
+def _hash_file(path: str, source: FileInFolder, size: int) -> RepoFile:
+    """Hash a file once for its sha256 and its git blob id, or for LFS its pointer's.
 
-    Pointer file: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+    Spec of pointers: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
     """
     sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with source.open() as content:

@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
-A large file (LFS) waits below `.objects` of the hub's folder
-until a commit names it. For readers of this hub a commit is complete or absent.
+A large file (LFS) is stored in `.objects` of the hub's folder until a commit names it. A lock makes each commit
+complete or absent for readers of this hub.
 """
 
 import base64
@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, regular_file
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubRequest, Refused, json_answer
+from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, stat_file
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubError, HubRequest, json_answer
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
@@ -27,17 +27,14 @@ OBJECTS = ".objects"
 REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
 _MAX_PATH_LENGTH = 1024
-_NEW = ".new"
+_NEW_SUFFIX = ".new"
 _Change = tuple[str, bytes | str | None]
 
 
 class HubWrites:
-    """Writes below a hub's folder, one at a time.
+    """Writes below a hub's folder, one at a time, with the only token that may write.
 
-    Args:
-        folder: Folder of the hub.
-        read: Function that reads a repo from the hub's folder, the repo's path below it and its name.
-        token: Only token that may write.
+    The function `read` reads a repo from the hub's folder, the repo's path below it and its name.
     """
 
     def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:
@@ -55,11 +52,11 @@ class HubWrites:
         return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
 
     def _check_writer(self, request: HubRequest) -> None:
-        """Raise Refused if a request has no token or a read-only one."""
+        """Raise `HubError` if a request has no token or a read-only one."""
         if not request.has_token:
-            raise Refused(401, "", "Invalid username or password.")
+            raise HubError(401, "", "Invalid username or password.")
         if not self.may_write(request):
-            raise Refused(403, "", "Forbidden: use the token that the hub printed when it started")
+            raise HubError(403, "", "Forbidden: use the token that the hub printed when it started")
 
     def owners(self) -> list[str]:
         """List possible owners of repos: the user and the folders in `datasets`."""
@@ -69,17 +66,17 @@ class HubWrites:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
 
-    def create(self, request: HubRequest) -> Answer:
+    def create_repo(self, request: HubRequest) -> Answer:
         """Create an empty dataset repo."""
         self._check_writer(request)
         form = json.loads(request.body)
         owner, name = form.get("organization") or USER, form["name"]
         if form.get("type") != "dataset":
-            raise Refused(400, "", "Only datasets can be created here")
+            raise HubError(400, "", "Only datasets can be created here")
         if not REPO_NAME.fullmatch(owner) or not REPO_NAME.fullmatch(name):
-            raise Refused(400, "", f"{owner!r}/{name!r} is not a valid repo name")
+            raise HubError(400, "", f"{owner!r}/{name!r} is not a valid repo name")
         if owner not in self.owners():
-            raise Refused(403, "", f"You don't have the rights to create a dataset under the namespace {owner!r}")
+            raise HubError(403, "", f"You don't have the rights to create a dataset under the namespace {owner!r}")
         created = {"url": f"/datasets/{owner}/{name}", "name": f"{owner}/{name}", "id": f"{owner}/{name}"}
         with self._lock, open_folder(self._folder, "datasets", owner, create=True) as folder:
             try:
@@ -103,7 +100,7 @@ class HubWrites:
             for mark, key in ((".gated", "gated"), (".private", "visibility")):
                 if key in settings and marks[mark]:
                     open_file(mark, folder, os.O_WRONLY | os.O_CREAT).close()
-                elif key in settings and regular_file(mark, folder):
+                elif key in settings and stat_file(mark, folder):
                     os.unlink(mark, dir_fd=folder)
         return json_answer(settings)
 
@@ -118,8 +115,11 @@ class HubWrites:
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
         return json_answer({"files": files})
 
-    def offer(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
-        """Return upload addresses of missing large files (git-lfs, docs/api/batch.md)."""
+    def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
+        """Return upload addresses for large files that are not stored yet.
+
+        Spec: docs/api/batch.md of git-lfs.
+        """
         self._check_writer(request)
         objects = []
         for entry in json.loads(request.body)["objects"]:
@@ -131,37 +131,37 @@ class HubWrites:
             objects.append({**entry, **actions})
         return json_answer({"transfer": "basic", "objects": objects})
 
-    def keep(self, request: HubRequest, sha256: str) -> Answer:
-        """Store a large file if its sha256 is the announced one."""
+    def store_upload(self, request: HubRequest, sha256: str) -> Answer:
+        """Store a large file if its content has the sha256 of its upload address."""
         if not self.may_write(request):
-            raise Refused(403, "", "The address of this upload is not signed")
-        if request.upload is None or request.upload.sha256 != _fit_name(sha256):
-            raise Refused(400, "", "The content has another sha256")
-        os.replace(request.upload.name, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
+            raise HubError(403, "", "The address of this upload is not signed")
+        if request.upload is None or request.upload.sha256 != _check_sha256(sha256):
+            raise HubError(400, "", "The content has another sha256")
+        os.replace(request.upload.file, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
         return Answer(200)
 
-    def confirm(self, request: HubRequest) -> Answer:
+    def verify_upload(self, request: HubRequest) -> Answer:
         """Check that a large file is stored with the expected size."""
         self._check_writer(request)
         entry = json.loads(request.body)
         if self._stored_bytes(entry["oid"]) != entry["size"]:
-            raise Refused(404, "", "No such object")
+            raise HubError(404, "", "No such object")
         return json_answer({})
 
     def _stored_bytes(self, oid: str) -> int | None:
         with open_folder(self._folder, OBJECTS) as objects:
-            state = regular_file(_fit_name(oid), objects)
+            state = stat_file(_check_sha256(oid), objects)
         return None if state is None else state.st_size
 
     def commit(self, request: HubRequest, repo: Repo) -> Answer:
-        """Make a commit on the head, which must be the parent if one is named."""
+        """Commit changes to the head; if the client names a parent, it must be the head."""
         self._check_writer(request)
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
             head = self._read(self._folder, f"datasets/{repo.name}", repo.name)
             if lines[0]["value"].get("parentCommit") not in (None, head.commit):
-                raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
-            changes = [self._change(line, head) for line in lines[1:]]
+                raise HubError(412, "", "A commit has happened since. Please refresh and try again.")
+            changes = [self._parse_change(line, head) for line in lines[1:]]
             _check_tree(changes, head)
             for path, content in changes:
                 self._apply(repo, path, content)
@@ -169,25 +169,25 @@ class HubWrites:
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
-    def _change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return a path with its content, stored sha256, or None for a deletion."""
+    def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
+        """Parse a change: a path with its content, the sha256 of a stored file, or None."""
         value = line["value"]
-        path = _fit_path(value["path"])
+        path = _check_path(value["path"])
         match line["key"]:
             case "file":
                 try:
                     return path, base64.b64decode(value["content"], validate=True)
                 except binascii.Error:
-                    raise Refused(400, "", "The content is not base64") from None
+                    raise HubError(400, "", "The content is not base64") from None
             case "lfsFile" if self._stored_bytes(value["oid"]) is not None:
                 return path, str(value["oid"])
             case "lfsFile":
-                raise Refused(400, "", "The large file was never sent")
+                raise HubError(400, "", "The large file was never sent")
             case "deletedFile" if path in repo.files:
                 return path, None
             case "deletedFile":
-                raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
-        raise Refused(400, "", f"{line['key']!r} is not a supported commit operation")
+                raise HubError(404, "EntryNotFound", "A file with this name doesn't exist")
+        raise HubError(400, "", f"{line['key']!r} is not a supported commit operation")
 
     def _apply(self, repo: Repo, path: str, content: bytes | str | None) -> None:
         *folders, name = path.split("/")
@@ -195,7 +195,7 @@ class HubWrites:
             if content is None:
                 os.unlink(name, dir_fd=folder)
                 return
-            new = f".{name}{_NEW}"
+            new = f".{name}{_NEW_SUFFIX}"
             with open_file(new, folder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as output:
                 if isinstance(content, bytes):
                     output.write(content)
@@ -209,20 +209,20 @@ class HubWrites:
 
 
 def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
-    """Raise Refused if a commit needs a path as both file and folder."""
+    """Raise `HubError` if a commit would need a path as both file and folder."""
     paths = set(repo.files) - {path for path, _ in changes} | {path for path, content in changes if content is not None}
     folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     if both := sorted(paths & folders):
-        raise Refused(400, "", f"{both[0]!r} would be both file and folder")
+        raise HubError(400, "", f"{both[0]!r} would be both file and folder")
 
 
-def _fit_name(sha256: str) -> str:
+def _check_sha256(sha256: str) -> str:
     if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise Refused(400, "", "Not a sha256")
+        raise HubError(400, "", "Not a sha256")
     return sha256
 
 
-def _fit_path(path: str) -> str:
+def _check_path(path: str) -> str:
     parts: Sequence[str] = path.split("/")
     if len(path) > _MAX_PATH_LENGTH or any(
         not part
@@ -232,5 +232,5 @@ def _fit_path(path: str) -> str:
         or len(part.encode()) > _MAX_PART_BYTES
         for part in parts
     ):
-        raise Refused(400, "", f"{path!r} is not a valid path")
+        raise HubError(400, "", f"{path!r} is not a valid path")
     return path

@@ -12,7 +12,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.recipes import made_mixture
+from pipeline_assets.demo.recipes import write_mixture_recipe
 from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
@@ -30,8 +30,8 @@ def smoke(
     log_to_stderr()
     write_inputs(out_dir, "stage2")
     with LoopbackHub(out_dir / HUB_FOLDER) as hub:
-        os.environ.update(hub.variables())
-        recipe = made_mixture(out_dir, hub.commits())
+        os.environ.update(hub.client_environment())
+        recipe = write_mixture_recipe(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
     done = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
@@ -43,7 +43,7 @@ def smoke(
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
-    """Yield a table of documents and shards by source, then the tokenizer."""
+    """Yield a table of documents and tokens by source, then the tokenizer's hash."""
     assert recipe.shards is not None
     table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
     for name in recipe.shards.sources:

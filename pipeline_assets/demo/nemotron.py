@@ -21,7 +21,7 @@ from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.recipes import made_pools
+from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.nemotron import NemotronRecipe
@@ -46,8 +46,8 @@ def smoke(
     log_to_stderr()
     write_inputs(out_dir, "nemotron")
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
-        os.environ.update(hub.variables())
-        recipe = made_pools(out_dir, hub.commits())
+        os.environ.update(hub.client_environment())
+        recipe = write_nemotron_recipe(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
         if score:
             scored = scored_recipe(out_dir, recipe, run)
@@ -75,7 +75,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
 
 
 def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
-    """Write a recipe that scores published pools and selects subsets."""
+    """Write a recipe that scores published pools with a toy model and selects subsets."""
     write_toy_model(root / "models" / "made")
     write_toy_model(root / "models" / "other", seed=1)  # for comparison
     hub, publish = run.require_hub("pools"), published.publish

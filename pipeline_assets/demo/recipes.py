@@ -21,12 +21,12 @@ STAGE_A, NEMOTRON, STAGE2 = "stage_a_v1", "nemotron_made", "mixture_made"
 _STAGE_A_RECIPE = Path(__file__).with_name("stage_a.yaml")
 _TOKEN_BUDGET = 244_500  # both splits come within 1 % of their budgets
 _TEXT_BYTES = 2_150_000  # 1.4 times 6.3 bytes per token; small corpora vary more
-_DOCUMENTS = 2000  # at most, per source of the mixture
+_MAX_DOCUMENTS = 2000  # at most, per source of the mixture
 
 
-def made_healing(root: Path, commits: Commits) -> HealingRecipe:
+def write_healing_recipe(root: Path, commits: Commits) -> HealingRecipe:
     """Write and return the shipped healing recipe for the demo."""
-    content = _shipped("healing_text_v1")
+    content = _read_shipped("healing_text_v1")
     content["snapshot"] |= {
         "revision": commits[EDU_DATASET],
         "amount": {"text_bytes": _TEXT_BYTES},
@@ -37,15 +37,15 @@ def made_healing(root: Path, commits: Commits) -> HealingRecipe:
     return HealingRecipe.read(_write(root, content))
 
 
-def made_stage_a(root: Path, commits: Commits) -> StageARecipe:
+def write_stage_a_recipe(root: Path, commits: Commits) -> StageARecipe:
     """Write and return a recipe with every step of stage A."""
     text = _STAGE_A_RECIPE.read_text(encoding="utf-8").replace("COMMIT", commits[HANDBOOK_DATASET])
     return StageARecipe.read(_write_text(root, STAGE_A, text))
 
 
-def made_pools(root: Path, commits: Commits) -> NemotronRecipe:
+def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
     """Write and return the shipped Nemotron recipe, which publishes on loopback."""
-    content = _shipped("nemotron_v1") | {"name": NEMOTRON}
+    content = _read_shipped("nemotron_v1") | {"name": NEMOTRON}
     content["datasets"] = [section | {"revision": commits[section["dataset"]]} for section in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}
     # Generated rows have no licence.
@@ -53,11 +53,11 @@ def made_pools(root: Path, commits: Commits) -> NemotronRecipe:
     return NemotronRecipe.read(_write(root, content))
 
 
-def made_mixture(root: Path, commits: Commits) -> Stage2Recipe:
+def write_mixture_recipe(root: Path, commits: Commits) -> Stage2Recipe:
     """Write and return the shipped mixture with filters, plus segments."""
-    content = _shipped("refinedweb_mixture_filtered") | {"name": STAGE2, "shard_text_bytes": 1 << 17}
+    content = _read_shipped("refinedweb_mixture_filtered") | {"name": STAGE2, "shard_text_bytes": 1 << 17}
     for section in content["sources"]:
-        section |= {"revision": commits[section["dataset"]], "amount": {"documents": _DOCUMENTS}}
+        section |= {"revision": commits[section["dataset"]], "amount": {"documents": _MAX_DOCUMENTS}}
         if section["source"] == "code":
             section["files"] = ["python/*.parquet"]
     content["tokenizer"] |= {"vocab_size": 700, "sample_bytes": 400_000}
@@ -68,14 +68,14 @@ def made_mixture(root: Path, commits: Commits) -> Stage2Recipe:
     return Stage2Recipe.read(_write(root, content))
 
 
-def made_pairs(root: Path, commits: Commits) -> ParallelRecipe:
+def write_parallel_recipe(root: Path, commits: Commits) -> ParallelRecipe:
     """Write and return the shipped translation recipe."""
-    content = _shipped("wmt14_fr_en")
+    content = _read_shipped("wmt14_fr_en")
     content |= {"name": "wmt14_made", "source": content["source"] | {"revision": commits[PAIRS_DATASET]}}
     return ParallelRecipe.read(_write(root, content))
 
 
-def _shipped(name: str) -> dict[str, Any]:
+def _read_shipped(name: str) -> dict[str, Any]:
     return read_yaml(PROJECT_RECIPES / f"{name}.yaml")
 
 

@@ -1,14 +1,4 @@
-"""Smoke run of stage A on five small generated sources.
-
-| source | format | text |
-|---|---|---|
-| handbook | a hub dataset, Parquet | made up |
-| wikipedia_en | wikiextractor's `<doc>` elements, bzip2 | made up |
-| coffee.stackexchange.com | `Posts.xml` | made up |
-| notes | JSON lines and text files | made up; copies of pages of wikipedia_en |
-| papers | Parquet with a nested column | made up |
-| quiz | JSON lines: the evaluation set | sentences of a page and of a paper, and foreign |
-"""
+"""Smoke run of stage A on five small generated sources."""
 
 import itertools
 import os
@@ -27,7 +17,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_b
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.recipes import made_stage_a
+from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RetryableError, UsageError
@@ -63,22 +53,22 @@ def smoke(
     """
     Run.from_settings(out_dir, os.environ)  # rejects invalid settings
     log_to_stderr()
-    _claim(out_dir)
+    _claim_folder(out_dir)
     write_inputs(out_dir, "stage_a")
     hub_folder = out_dir / HUB_FOLDER
-    recipe = made_stage_a(out_dir, LoopbackHub(hub_folder).commits())
+    recipe = write_stage_a_recipe(out_dir, LoopbackHub(hub_folder).commits())
     built = checks = 0
     if not all(target.is_up_to_date(out_dir) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
-            os.environ.update(hub.variables())
+            os.environ.update(hub.client_environment())
             for outcome in run_targets(
                 recipe.targets(), Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
             ):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
-    _publish(out_dir, recipe)
+    _link_results(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
-    where = aligned([(str(out_dir / name), format_bytes(_bytes(out_dir / name))) for name in names], numbers={1})
+    where = aligned([(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], numbers={1})
     done = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
@@ -96,18 +86,13 @@ def format_summary(done: str, commands: Sequence[Sequence[object]]) -> list[str]
     return ["", f"{done}; to inspect the result:", *(f"  {as_command(*words)}" for words in commands)]
 
 
-def _bytes(path: Path) -> int:
+def _total_bytes(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _claim(root: Path) -> None:
-    """Claim a new or empty folder by writing its card; accept one with such a card.
-
-    Raises:
-        UsageError: The folder contains other files.
-        RetryableError: The folder is not writable.
-    """
+def _claim_folder(root: Path) -> None:
+    """Write a card to a new or empty folder; refuse a folder of other files."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
@@ -125,18 +110,13 @@ def _claim(root: Path) -> None:
     durable.write_durably(card, _CARD_TEXT.encode())
 
 
-def _publish(root: Path, recipe: StageARecipe) -> None:
-    """Link the files of the artifacts under short names in `root`.
+def _link_results(root: Path, recipe: StageARecipe) -> None:
+    """Link the files of the artifacts under short names in `root`, each by one rename.
 
-    Only the deduplicated documents are copied, because their shards become one file. Each name appears by one rename.
-
-    normalized/<source>/…   the documents of each source
-    dedup/                  deduped.jsonl.zst and decisions.jsonl.zst
-    packed/…                input_ids.mmap, meta.json, index.jsonl.zst, documents.parquet
-    report.json
+    Only the deduplicated documents are copied, because their shards become one file.
     """
     for source in recipe.sources:
-        _publish_all(
+        _link_artifact(
             open_artifact(root / recipe.target("stage_a/normalized", source.source).folder),
             root / NORMALIZED / source.source,
         )
@@ -146,21 +126,21 @@ def _publish(root: Path, recipe: StageARecipe) -> None:
         for shard in shard_rows(corpus):
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))
-    _publish_file(corpus.path(Path(DECISIONS).name), root / DECISIONS)
-    _publish_all(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED)
-    _publish_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT), root / REPORT)
+    _link_file(corpus.path(Path(DECISIONS).name), root / DECISIONS)
+    _link_artifact(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED)
+    _link_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT), root / REPORT)
 
 
-def _publish_all(artifact: Artifact, folder: Path) -> None:
+def _link_artifact(artifact: Artifact, folder: Path) -> None:
     names = {*(file.path for file in artifact.manifest.storage), FILE_NAME}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.relative_to(folder).as_posix() not in names:
             durable.remove(path)
     for name in sorted(names):
-        _publish_file(artifact.folder / name, folder / name)
+        _link_file(artifact.folder / name, folder / name)
 
 
-def _publish_file(source: Path, target: Path) -> None:
+def _link_file(source: Path, target: Path) -> None:
     if target.is_file() and os.path.samefile(source, target):
         return
     durable.make_folder(target.parent)

@@ -1,7 +1,4 @@
-"""Seeded texts of the demo, equal on every machine and in every Python.
-
-Words are drawn from one table by SplitMix64, seeded by the name of a text.
-"""
+"""Texts of the demo, drawn from a table of words and seeded with their names."""
 
 import hashlib
 import itertools
@@ -45,11 +42,11 @@ _VOWELS = str.maketrans("aeiou", "éouia")
 
 
 class Draw(SplitMix64):
-    """SplitMix64 as a source of choices."""
+    """SplitMix64 generator that chooses items."""
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Start at the first 8 bytes of a name's sha256."""
+        """Seed a generator with the first 8 bytes of a name's sha256."""
         return cls(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]))
 
     def choice(self, items: Sequence[str]) -> str:
@@ -58,7 +55,7 @@ class Draw(SplitMix64):
 
 @dataclass(frozen=True)
 class Page:
-    """A text at an address, which determines its id, date and scores."""
+    """A text at an address, whose hash determines the page's id, date and scores."""
 
     url: str
     text: str
@@ -69,16 +66,13 @@ class Page:
     def digest(self) -> bytes:
         return hashlib.sha256(self.url.encode()).digest()
 
-    def again(self, mark: str, text: str) -> Self:
+    def variant(self, mark: str, text: str) -> Self:
         """Return the page at another address, with another text."""
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 
 def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[Page]:
-    """Generate pages of about 2,000 characters, with licences in turn.
-
-    Every fortieth has over 10,000 characters, none over 30,000.
-    """
+    """Generate pages of about 2,000 characters, every fortieth of 10,000 to 30,000."""
     result = []
     for number in range(count):
         draw = Draw.named(f"{site} {number}")
@@ -93,26 +87,26 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
 
 
 def place_name(number: int) -> str:
-    """Return the name of a place; numbers below 96 have different names."""
+    """Return the name of a place; numbers below 96 have distinct names."""
     return _SYLLABLES[number % len(_SYLLABLES)] + _ENDS[number // len(_SYLLABLES) % len(_ENDS)]
 
 
 def sentence(draw: Draw) -> str:
-    """Generate a sentence of at least eleven words, rarely twice the same."""
+    """Generate a sentence of at least eleven words, which rarely repeats."""
     order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _ENDINGS)
     first, second, subject, verb, thing, ending = map(draw.choice, order)
     return f"The {first} {subject} {verb} the {second} {thing} {ending}."
 
 
 def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
-    """Generate paragraphs."""
+    """Generate paragraphs of `sentences` sentences each."""
     return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
 
 
 def odd_pages(site: str, order: int) -> list[Page]:
-    """Generate pages in German, French and Spanish, then one of a single sentence.
+    """Generate pages in German, French and Spanish, and one of an English sentence.
 
-    `order` selects one of six orders of their sentences.
+    `order` selects one of the six orders of a foreign page's three sentences.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
     odd = [*(f"{'. '.join(permutations[order])}." for permutations in orders), sentence(Draw.named(f"{site} odd"))]
@@ -120,12 +114,12 @@ def odd_pages(site: str, order: int) -> list[Page]:
 
 
 def translated(english: str) -> str:
-    """Turn a sentence into "French": each word always has the same translation."""
+    """Turn a sentence into generated "French", in which vowels are replaced."""
     return english.lower().translate(_VOWELS).capitalize()
 
 
 def reworded(text: str) -> str:
-    """Change a word of a text and append a paragraph."""
+    """Return a near duplicate of a text: one word differs, a paragraph is added."""
     return f"{text.replace(' the ', ' that ', 1)}\n\nSo they say."
 
 

@@ -66,7 +66,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillingHub]:
 
 @pytest.fixture(scope="module")
 def env(hub: KillingHub) -> dict[str, str]:
-    return {**hub.variables(), "CORPUSMILL_WORKERS": "0", "CORPUSMILL_HUB_TRIES": "2"}
+    return {**hub.client_environment(), "CORPUSMILL_WORKERS": "0", "CORPUSMILL_HUB_TRIES": "2"}
 
 
 @pytest.fixture(scope="module")

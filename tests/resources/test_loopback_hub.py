@@ -175,7 +175,7 @@ def test_datasets_streams_parquet_rows_by_commit(repo: Path, hub: FaultyHub, tmp
         "print([row['text'] for row in rows])"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}  # read at import
-    environment |= {**hub.variables(), "HF_HOME": str(tmp_path / "hf_home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    environment |= {**hub.client_environment(), "HF_HOME": str(tmp_path / "hf_home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
 
     assert done.stdout == "['one', 'two', 'three']\n", done.stderr

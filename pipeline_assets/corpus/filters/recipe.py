@@ -190,7 +190,7 @@ class WikipediaFilterRecipe(RecipeSection):
         if removed:
             keys = ", ".join(f"`{key}`" for key in removed)
             effect = "`wikipedia: {}` removes tags, templates and emptied brackets, and keeps other markup"
-            raise ValueError(f"{keys} is no longer supported; {effect}")
+            raise ValueError(f"{keys} was removed; {effect}")
         return content
 
 

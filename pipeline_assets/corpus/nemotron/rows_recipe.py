@@ -97,7 +97,7 @@ class RowsRecipe(RecipeSection):
     @classmethod
     def _check_template(cls, template: Template) -> Template:
         if template not in RENDERERS:
-            raise ValueError(f"{template} is no longer rendered; write {Template.HARMONY_1}")
+            raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         return template
 
     @pydantic.field_validator("reasoning_key")

@@ -104,7 +104,7 @@ class SampleRecipe(RecipeSection):
     @classmethod
     def _reject_removed(cls, value: object) -> object:
         if isinstance(value, str) and value in _REPLACED_BY:
-            raise ValueError(f"{value} is no longer supported; write {_REPLACED_BY[value]}")
+            raise ValueError(f"{value} was removed; write {_REPLACED_BY[value]}")
         return value
 
     @pydantic.model_validator(mode="after")

@@ -114,7 +114,7 @@ def test_a_key_of_earlier_recipes_is_refused_in_a_line_that_names_what_is_done_n
     content = {"wikipedia": {key: "repair", "min_running_lines": 1}}
 
     assert refusal(lambda: FilterRecipe.from_mapping(content, "recipe.yaml"), UsageError) == (
-        f"recipe.yaml: `wikipedia`: `{key}` is no longer supported; `wikipedia: {{}}` removes tags, templates and "
+        f"recipe.yaml: `wikipedia`: `{key}` was removed; `wikipedia: {{}}` removes tags, templates and "
         "emptied brackets, and keeps other markup; correct it"
     )
 

@@ -214,11 +214,11 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         ),
         (
             {"algorithm": "l"},
-            "materialize: `algorithm` is 'l': l is no longer supported; write classic; correct the value",
+            "materialize: `algorithm` is 'l': l was removed; write classic; correct the value",
         ),
         (
             {"duplicates": "stream"},
-            "materialize: `duplicates` is 'stream': stream is no longer supported; write within; correct the value",
+            "materialize: `duplicates` is 'stream': stream was removed; write within; correct the value",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Arti
     commit, _ = send(first, place)
 
     assert check_whole(place.folder) == first.manifest.digest
-    variables = {**os.environ, **place.hub.variables(), "HF_HOME": str(tmp_path / "home")}
+    variables = {**os.environ, **place.hub.client_environment(), "HF_HOME": str(tmp_path / "home")}
     for pool in ("tool_use", "low_correctness"):
         command = [sys.executable, "-c", READ, NAME, commit, pool]
         read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)

@@ -78,7 +78,7 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 is no longer rendered; write"),
+        ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 was removed; write"),
         (
             {"loss": {"mode": "assistant_first"}},
             "`rows.loss.mode` must be one of assistant_all, assistant_last, "

@@ -83,7 +83,7 @@ def test_the_hubs_own_client_reads_the_same_pairs(made: dict[str, Artifact], hub
     )
     done = subprocess.run(
         [sys.executable, "-c", read, DATASET, commit, str(tmp_path)],
-        env={**os.environ, **hub.variables(), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"},
+        env={**os.environ, **hub.client_environment(), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"},
         capture_output=True,
         text=True,
         check=True,
