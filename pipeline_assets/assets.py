@@ -27,8 +27,8 @@ from pipeline_assets.versions import asset_key
 from resources.artifact_metadata import artifact_metadata
 from resources.store import Hub, Launcher, Store, Tokenizer
 
-# Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). They are not a policy of steps,
-# by which Dagster would also retry runs that a user has terminated.
+# Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). As a retry policy of the steps,
+# Dagster would also apply it to runs that a user has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
 _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -37,17 +37,14 @@ _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
-    Args:
-        recipe: Recipe whose artifacts become assets.
-        root: Data root.
-        recipe_by_folder: Name of the recipe that requests each folder of the root.
+    `recipe_by_folder` finds the assets of inputs that other recipes build.
     """
     by_kind = events.by_kind(recipe)
     return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
 def name_in_dagster(name: str) -> str:
-    """Return a recipe's name in letters, digits and underscores, unique per recipe."""
+    """Return a name in letters, digits and underscores, with a hash if it had others."""
     valid = _INVALID_IN_NAME.sub("_", name)
     return valid if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -91,16 +88,8 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset of a kind, whose step builds or checks one artifact.
 
-    Args:
-        key: Key of the asset.
-        group: Group of the asset.
-        kind: Kind of the artifacts.
-        targets: Artifacts that are checked if no partition is chosen.
-        root: Data root.
-        deps: Upstream assets.
-        code_version: Code version of the asset, see `events.code_version`.
-        partitions: Partitions of the asset; None if it has only one artifact.
-        find_target: Returns the artifact of a partition, and the run that builds it.
+    A step that only checks, and for which no partition is chosen, checks all sealed `targets`. `find_target` returns
+    the artifact of a partition, and the run that builds it.
     """
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_sources(targets, root))
     spec = dg.AssetSpec(
@@ -145,7 +134,7 @@ def build_asset(
 def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield none if it waits for inputs."""
+    """Build an artifact and yield its events; yield none while inputs are missing."""
     if _waits_for_inputs(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -177,9 +166,9 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.Re
 
 
 def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
-    """Return the mapping between partitions; None if Dagster's default is right.
+    """Return the mapping of (upstream, downstream) partitions; None for Dagster's default.
 
-    The default is right if each partition depends on the one of its name, or if one side has no partitions.
+    The default is right if each partition depends on the one with its name, or if one side has no partitions.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in pairs:
@@ -192,7 +181,7 @@ def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.Part
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
-    """Check whether an artifact waits for inputs of other partitions, and log them."""
+    """Check whether an artifact lacks inputs that steps of other partitions build; log them."""
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
     missing = [
@@ -226,15 +215,9 @@ def _check_results(
 
 @contextlib.contextmanager
 def as_failure(root: Path, retries: int) -> Iterator[None]:
-    """End the step with one line for an expected error, or retry a transient one.
+    """Convert an expected error to a one-line dg.Failure, a transient one to a retry.
 
-    Args:
-        root: Data root, for messages about disks.
-        retries: Number of earlier retries of the step.
-
-    Raises:
-        dg.Failure: The block raised InputError or OSError.
-        dg.RetryRequested: The block raised TransientError.
+    `retries` is the number of earlier retries of the step; `root` is named in messages about full disks.
     """
     try:
         with os_errors_explained(root):

@@ -36,11 +36,9 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 
 
 def run_dagster(start_process: Callable[..., Any]) -> None:
-    """Run the `dagster` command of `sys.argv`.
+    """Run the `dagster` command of `sys.argv`, with another function to start processes.
 
-    Args:
-        start_process: Starts the processes of `dagster dev`, in place of `open_ipc_subprocess`. The command has no
-            option for the webserver.
+    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for the webserver.
     """
     import dagster._cli
     from dagster._cli import dev
@@ -50,21 +48,21 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
 
 
 def hub_headers(token: str | None) -> dict[str, str]:
-    """Return request headers for the hub; without a token, use the environment's."""
+    """Return request headers for the hub; None uses the token of the environment."""
     from huggingface_hub.utils._headers import build_hf_headers
 
     return build_hf_headers(token=token)
 
 
 def parse_rate_limit(headers: Mapping[str, str]) -> "RateLimitInfo | None":
-    """Parse the hub's rate limit from response headers; None if they have none."""
+    """Parse the hub's rate limit from response headers; None if missing."""
     from huggingface_hub.utils._http import parse_ratelimit_headers
 
     return parse_ratelimit_headers(headers)
 
 
 def hub_request_hook() -> Callable[["httpx2.Request"], object]:
-    """Return the hook by which `huggingface_hub` adds a request id and logs it."""
+    """Return the hook by which `huggingface_hub` adds a request id and logs requests."""
     from huggingface_hub.utils._http import hf_request_event_hook
 
     return hf_request_event_hook
@@ -85,9 +83,8 @@ def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcor
 def skip_numba_extensions() -> None:
     """Stop numba from loading extensions that kernels do not use.
 
-    - At its first call numba loads the types of other libraries. One of them, awkward, a dependency of gigatoken, takes
-      a third of a second per process.
-    - With linear algebra it loads the BLAS of scipy, if installed, which takes equally long.
+    At its first call, numba loads the types of other libraries, and for linear algebra the BLAS of scipy. Each takes a
+    third of a second per process: of the types, those of awkward, a dependency of gigatoken.
     """
     from numba.core import entrypoints
     from numba.np import linalg

@@ -18,7 +18,8 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import Version, asset_partition
 from resources.artifact_metadata import artifact_metadata
 
-RecipeByFolder = Mapping[str, str]  # recipe names by the folders of the artifacts that they request
+RecipeByFolder = Mapping[str, str]
+"""Names of recipes by the folders of the artifacts that they build."""
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 COMMAND = "corpusmill/command"  # tag with the id of the command that built the artifact
 SAMPLE = "sample"  # metadata of a check that read a sample of the files after the build
@@ -30,7 +31,7 @@ _MAX_REPORTED = 50  # partitions of an asset in the description of a check
 def upstream_keys(
     target: Target, recipe: str, recipe_by_folder: RecipeByFolder, names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Return the inputs of an artifact by asset, if a recipe requests them."""
+    """Return the inputs of an artifact by their assets, without inputs of unknown recipes."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe
@@ -43,10 +44,10 @@ def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.Ass
     """Return the code version of an asset: its stage version and a hash.
 
     The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
-    calls the asset stale, and partitions that are still up to date are reported with the new version.
+    shows the asset as stale until partitions that are still up to date are reported with the new version.
     """
     contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
-    nodes = sorted(key.to_user_string() for key in sources)  # Dagster calls an asset stale if its edges change
+    nodes = sorted(key.to_user_string() for key in sources)  # Dagster shows an asset as stale if its edges change
     return f"{kind.stage.version}-{canonical_sha256([contents, nodes]).removeprefix('sha256:')[:12]}"
 
 
@@ -55,9 +56,8 @@ class AssetView:
     """Asset, partition and code version that the UI shows for an artifact.
 
     Attributes:
-        key: Key of the asset.
         partition: Partition of the asset; None if it is not partitioned.
-        code: Code version of the asset, see `code_version`; another text if the artifact is stale.
+        code: Code version, see `code_version`; another text if the artifact is stale.
         upstream: Inputs by asset; external inputs have no targets.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
@@ -100,13 +100,8 @@ def materialization(
 ) -> dg.AssetMaterialization:
     """Return the event of an artifact that no Dagster run of its asset built.
 
-    Its tags (content, code version and inputs) are those of a run, so that Dagster's staleness is correct.
-
-    Args:
-        artifact: Sealed artifact.
-        view: Asset and partition of the event.
-        instance: Instance that has the events of the inputs; a new version is added to its partitions.
-        was_current: Whether the artifact was up to date, so that nothing was built.
+    Its tags (content, code version and inputs) are those that a run would set, so that Dagster's staleness is correct.
+    A new version of a recipe is added to the instance's partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:
@@ -133,7 +128,7 @@ def materialization(
 
 
 def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
-    """Return an asset's newest data and code versions in an instance by partition."""
+    """Return the newest data and code version of each partition of an asset."""
     latest = instance.event_log_storage.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
@@ -154,9 +149,9 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
 
 
 def describe_results(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
-    """Return the arguments of a Dagster check event from results by partition.
+    """Return the arguments of a Dagster check event for results by partition.
 
-    The event passes if all results pass. Failed results come first in the description.
+    The event passes if all results pass. The description lists failed results first.
     """
     ordered = sorted(results, key=lambda partition: results[partition].passed)
     failed = [results[partition] for partition in ordered if not results[partition].passed]
@@ -179,7 +174,7 @@ def describe_results(results: Mapping[str | None, CheckResult]) -> dict[str, Any
 def evaluations(
     key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield an evaluation for each check of a kind that has results, by partition."""
+    """Yield an evaluation for each check of a kind that has results in some partition."""
     for check in kind.checks:
         by_partition = {
             partition: result
@@ -188,6 +183,5 @@ def evaluations(
             if result.name == check.name
         }
         if by_partition:
-            yield dg.AssetCheckEvaluation(
-                asset_key=key, check_name=check.name, blocking=check.is_blocking, **describe_results(by_partition)
-            )
+            fields = describe_results(by_partition)
+            yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.name, blocking=check.is_blocking, **fields)

@@ -3,7 +3,7 @@
 External inputs are hub repositories at a commit, local folders, tokenizer files and the licence table. Each is one node
 of the asset graph, upstream of the assets of all recipes that read it.
 
-Observations have no data version, which would make all downstream assets stale: artifacts are built from pinned inputs.
+Artifacts are built from pinned inputs, so a change does not make them stale: observations have no data version.
 """
 
 import hashlib
@@ -37,12 +37,11 @@ Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 @dataclass(frozen=True)
 class External:
-    """External input of artifacts.
+    """External input of artifacts, as an asset.
 
     Attributes:
-        key: Key of the asset, whose last part is the name that the UI shows.
-        description: Description of the asset.
-        kind: Kind whose icon the UI shows.
+        key: Key of the asset; the UI shows its last part as the name.
+        kind: Dagster kind, which sets the icon.
         pinned: Values that recipes pin, as metadata of the asset.
         observe: Returns the current values in a data root or on a hub; raises InputError or OSError if unreadable.
     """
@@ -54,14 +53,13 @@ class External:
     observe: Observation = field(compare=False)
 
     def spec(self) -> dg.AssetSpec:
-        """Return the asset of the input."""
         return dg.AssetSpec(
             self.key, description=self.description, group_name="sources", kinds={self.kind}, metadata=self.pinned
         )
 
 
 def external_sources(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
-    """Return the external inputs of targets by key."""
+    """Return the external inputs of targets by asset key."""
     return {external.key: external for target in targets for external in _externals(target, root)}
 
 
@@ -125,7 +123,7 @@ _LICENCES = External(
 
 
 def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
-    """Return an asset for an invalid recipe, whose description is the error."""
+    """Return an asset that shows an invalid recipe, with the error as its description."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
         ["recipes_left_out", name],
@@ -136,7 +134,7 @@ def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
 
 
 def build_observer(externals: Collection[External], root: Path) -> dg.SensorDefinition:
-    """Return the sensor that observes external inputs and reports changes."""
+    """Return the sensor that observes external inputs and reports changed values."""
 
     @dg.sensor(
         name="external_sources",

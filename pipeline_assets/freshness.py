@@ -1,7 +1,7 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own policies cover an asset as a whole. An artifact is overdue if it is not up to date, and neither a build of
-it nor a complete run of its recipe has finished since the second-last tick of the schedule. A run may thus take as long
+Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and neither
+its build nor a run of its recipe has finished since the second-last tick of the schedule. A run may thus take as long
 as the time between two ticks.
 """
 
@@ -50,12 +50,7 @@ class Freshness:
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """Yield the check results of each asset by partition.
-
-        Args:
-            instance: Instance that has the runs of the recipe's job.
-            now: Time of the check.
-        """
+        """Yield the check results of each asset by partition; the instance has the runs."""
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
@@ -73,7 +68,7 @@ class Freshness:
         return CheckResult(name, False, False, f"overdue since {deadline:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _last_run(self, instance: dg.DagsterInstance) -> datetime:
-        """Return the end of the last successful run, or the recipe's last change."""
+        """Return the end of the last successful run, or the recipe's last change if later."""
         successes = dg.RunsFilter(job_name=name_in_dagster(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         changed = _modified_at(recipe_path(self._recipe.name, self._root))
@@ -89,7 +84,7 @@ def _modified_at(path: Path) -> datetime:
 
 
 def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
-    """Return the sensor that runs freshness checks and reports changed results."""
+    """Return the sensor that runs the freshness checks and reports changed results."""
 
     @dg.sensor(
         name="freshness",
@@ -102,9 +97,8 @@ def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
         fingerprints, events = dict[str, str](), []
         for check in checks:
             for spec, results in check.results(context.instance, datetime.now(UTC)):
-                event = dg.AssetCheckEvaluation(
-                    asset_key=spec.asset_key, check_name=spec.name, **describe_results(results)
-                )
+                fields = describe_results(results)
+                event = dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **fields)
                 name = event.asset_check_key.to_user_string()
                 newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
                 # A result is reported again after a new materialization, because the UI ignores older ones.

@@ -1,9 +1,8 @@
 """The Dagster instance of a data root, which the UI uses.
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
-opened. A killed process, such as `dagster dev`, may leave a database without a revision and without runs; then the
-databases are created again. All other problems (a full or read-only disk, a damaged or locked database) are reported,
-and the files are not changed.
+opened. If a process was killed while it created them, a database has no schema revision and no runs are stored; then
+all are created again. Any other problem, such as a full disk or a damaged database, is reported without a change.
 """
 
 import contextlib
@@ -29,17 +28,14 @@ _MAKING_S = 120.0
 _LOCKED_S = 10.0
 _POLL_S = 0.05
 _FIX = "repair it, or move the folder away: a new one will be created"
-# What a run prints stays on its terminal instead of going to the UI's log files.
+# The output of a run remains on its terminal instead of being captured in the UI's log files.
 _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
 
 
 def instance_home(root: Path) -> Path:
     """Return the folder for DAGSTER_HOME of a data root, created if needed.
 
-    Its configuration is the project's, with absolute paths.
-
-    Raises:
-        RetryableError: The instance cannot be created, read or written.
+    Its configuration is the project's, with absolute paths. RetryableError if a database cannot be read and written.
     """
     home = root.absolute() / "dagster"
     if home.is_file():
@@ -57,16 +53,12 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root, created if needed.
-
-    Raises:
-        RetryableError: As `instance_home`, or the block met a damaged or unwritable database.
-    """
+    """Open the instance of a data root; RetryableError if the block met a database error."""
     home = instance_home(root)
     try:
         with _instance(home) as instance:
             yield instance
-    except Exception as error:  # Dagster wraps some of what its storage raises
+    except Exception as error:  # Dagster wraps some errors of its storage
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError):
             cause = cause.__cause__ or cause.__context__
@@ -76,7 +68,7 @@ def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error as one line, without SQLAlchemy's statement."""
+    """Format an error as one line, without the SQL statement."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.orig or error
     return one_line(error) or type(error).__name__
@@ -96,13 +88,13 @@ def _is_configured(home: Path) -> bool:
 
 
 def _is_incomplete(home: Path) -> bool:
-    """Check whether a database is missing or unfinished; False if runs are stored."""
+    """Check whether a database has no schema revision, and no runs are stored."""
     has_unfinished = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
     return has_unfinished and not _has_rows(home / _RUNS, "runs")
 
 
 def _has_rows(path: Path, table: str) -> bool:
-    """Check whether a database has rows in a table; False if missing."""
+    """Check whether a database exists and has rows in a table."""
     if not path.exists():
         return False
     with _connected(path, "ro") as database:

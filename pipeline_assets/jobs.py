@@ -1,7 +1,4 @@
-"""Dagster jobs that build, repin or verify a recipe.
-
-`repin` builds a new version, and `verify` reads a sample. The pages of their runs show the events of all artifacts.
-"""
+"""Dagster jobs that build a recipe, build its newest version, or verify a sample of it."""
 
 import contextlib
 import functools
@@ -33,11 +30,11 @@ from resources.store import Hub, Launcher, Store, Tokenizer
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Act = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
-"""Do the work of a job, and yield its events."""
+"""Work of a job, which yields events of artifacts."""
 
 
 def build_job(name: str, description: str, recipe: str, root: Path, act: Act) -> dg.JobDefinition:
-    """Return a job for a recipe, of one step."""
+    """Return a job of one step, which does the work `act` for a recipe."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
     def step(
@@ -54,7 +51,7 @@ def build_job(name: str, description: str, recipe: str, root: Path, act: Act) ->
 
 
 def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
-    """Return the job that builds all artifacts of a recipe, in every partition."""
+    """Return the job that builds all artifacts of a recipe, of every partition."""
     description = f"Builds every artifact of {recipe.name} that is not up to date"
     act = functools.partial(build_all, recipe=recipe)
     return build_job(name_in_dagster(recipe.name), description, recipe.name, root, act)
@@ -63,8 +60,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build all artifacts of a recipe and yield their events.
 
-    Raises:
-        InputError: An artifact failed; all artifacts that do not depend on it are built before.
+    If an artifact fails, InputError is raised after all artifacts that do not depend on it are built.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -75,8 +71,7 @@ def repin(
 ) -> Iterator[Event]:
     """Build the recipe's version of the run's date and yield its events.
 
-    Raises:
-        InputError: The head of a dataset is unknown, or an artifact failed; all others are built before.
+    If the head of a dataset is unknown or an artifact fails, InputError is raised after all others are built.
     """
     version = version_for(recipe, run.root, SYSTEMS, run.require_hub("the heads"), due_at(context, timezone), period)
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
@@ -89,7 +84,7 @@ def repin(
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
-    """Build all artifacts, yield events new to the UI, and return the failures."""
+    """Build all artifacts, yield the events that the UI lacks, and return the failures."""
     waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))
@@ -102,7 +97,7 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
                 failures.append(outcome.failure)
             else:
                 context.log.info("%s: %s", target.role, _describe_change(target, run.previous_recipe, run.root))
-    except InputError:  # the last artifact failed; if one of its checks did, it is sealed
+    except InputError:  # the last artifact failed; if only its check failed, it is sealed
         for target, view in waiting.values():
             yield from _new_events(context, target, view, newest, run.root)
         raise
@@ -117,7 +112,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that are new to the UI, or failed checks."""
+    """Yield the events of an artifact if the UI lacks them; failed checks always."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
@@ -131,10 +126,9 @@ def _new_events(
 def verify_sample(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
 ) -> Iterator[Event]:
-    """Read a sample of every sealed artifact and yield a check for each asset.
+    """Verify a sample of every sealed artifact and yield a check for each asset.
 
-    Raises:
-        InputError: A file differs from its manifest.
+    If a file differs from its manifest, InputError is raised after all checks.
     """
     share, findings = Sample.parse(sample, due_at(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
@@ -158,16 +152,16 @@ def verify_sample(
     if findings:
         first = findings[0]
         what = f"{len(findings)} of the sampled files differ from their manifests, the first: {first.what}"
-        raise InputError(what, first.where, "see `corpusmill verify`")
+        raise InputError(what, first.where, "run `corpusmill verify` to list them all")
 
 
 def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """List the artifacts of a recipe with their assets, from reread recipes."""
+    """List the artifacts of a recipe with their assets, after reading all recipes again."""
     return asset_views(recipe, root, recipe_of_folders(SYSTEMS.load_recipes(root)[0], root))
 
 
 def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str:
-    """Return an artifact's digest with the changes of its counts."""
+    """Format an artifact's digest with the changes of its counts since `previous`."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
     if previous is not None:
@@ -181,6 +175,6 @@ def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str
 
 
 def due_at(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return the due time of a scheduled run in its time zone, else the time now."""
+    """Return the time at which a scheduled run was due, otherwise the present time."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

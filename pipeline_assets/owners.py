@@ -11,9 +11,9 @@ OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
 def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
-    """Add the configured owners and tags to assets.
+    """Add the configured owners (`team:data,me@example.org`) and tags (`tier=gold`) to assets.
 
-    Examples are `team:data,me@example.org` and `tier=gold`. Values that Dagster rejects are ignored with a warning.
+    If Dagster rejects a value, a warning is logged and none is added.
     """
     owners = _listed(OWNERS)
     tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}

@@ -44,13 +44,10 @@ class ScheduleSection(RecipeSection):
     """Section of one schedule.
 
     Attributes:
-        name: Name of the schedule.
-        recipe: Name of the recipe.
         cron: Cron expression of five fields.
         timezone: Time zone of the IANA database.
-        action: Action of the schedule's runs.
         sample: Share of the bytes that `verify` reads.
-        period: Period of a version of `repin`: a day, or a week, which is named by its Monday.
+        period: Period of a version that `repin` writes: a day, or a week, which is named by its Monday.
     """
 
     name: Name
@@ -82,7 +79,7 @@ class _Schedules(RecipeSection):
 
 
 class Scheduled(NamedTuple):
-    """A Dagster schedule with its section and its job."""
+    """Dagster schedule with its section and its job."""
 
     section: ScheduleSection
     schedule: dg.ScheduleDefinition
@@ -90,10 +87,9 @@ class Scheduled(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Read the schedules of a data root, then those of the project with other names.
+    """Read the schedules of a data root and the project, and the errors of invalid files.
 
-    Returns:
-        Sections of the schedules, and errors of invalid files.
+    A schedule of the data root overrides that of the project with its name.
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
@@ -112,9 +108,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Scheduled]:
     """Build the schedules of a data root; skip invalid ones with a warning.
 
-    Args:
-        root: Data root.
-        jobs: Jobs that build whole recipes, by recipe name.
+    `jobs` has the job that builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
     schedules: list[Scheduled] = []
@@ -177,14 +171,12 @@ def alert(context: dg.RunFailureSensorContext) -> None:
     if address is None:
         return
     message = " ".join((context.failure_event.message or "").split())
-    failures = [
-        getattr(event.event_specific_data, "user_failure_data", None) for event in context.get_step_failure_events()
-    ]
+    events = context.get_step_failure_events()
+    failures = [getattr(event.event_specific_data, "user_failure_data", None) for event in events]
     causes = [failure.description or "" for failure in failures if failure is not None]
     text = f"{context.dagster_run.job_name} failed: {'; '.join(filter(None, causes)) or message}"
-    request = urllib.request.Request(
-        address, json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
+    body, headers = json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, body, headers, method="POST")
     try:
         urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
     except urllib.error.HTTPError as error:

@@ -1,7 +1,7 @@
 """The sensor that reports artifacts which were built without Dagster.
 
-They come from a command or another machine. After a loss, the sensor also fills a new instance with the newest content
-of each artifact and its check results.
+They were built by a command or on another machine. If the instance was lost, the sensor fills the new one with the
+newest content of each artifact and its check results.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_partition
 
-_OUTDATED = "outdated"  # equals no code version, so that Dagster calls the artifact stale
+_OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
 _EVERY_S = 15
 _POLLING_SHARE = 0.05
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 
 
 def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
-    """Return the sensor of a data root, which reads manifests and lists source files."""
+    """Return the sensor that reports sealed artifacts of a data root."""
     requested, names = _requested_targets(recipes, root), [recipe.name for recipe in recipes]
     paused_until = 0.0  # scans of a large root take at most a twentieth of the time
 
@@ -59,13 +59,16 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
-    """Report artifacts and checks that are new to the instance, for up to 30 seconds."""
+    """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
     _report(_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
 
 
 @dataclass(frozen=True)
 class _Sealed:
-    """Sealed artifact with the asset that shows it; no target without a recipe."""
+    """Sealed artifact with the asset that shows it; `target` is None if no recipe requests it.
+
+    `is_outdated` is set if local source files changed, for which no manifest would show it.
+    """
 
     folder: Path
     kind: str
@@ -76,7 +79,7 @@ class _Sealed:
 
 
 _Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
-"""Targets that recipes request, by folder and kind."""
+"""Targets that recipes request, by folder and name of the kind."""
 
 
 def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
@@ -91,10 +94,8 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
 def _sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_Sealed]:
     """List the artifacts in a data root, upstream first, once per requesting recipe."""
     lineage = Lineage(root)
-    upstream = {
-        manifest.digest: [entry["digest"] for entry in manifest.identity.upstream]
-        for manifest in lineage.sealed.values()
-    }
+    manifests = lineage.sealed.values()
+    upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(upstream).static_order())}
     artifacts = []
     for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
@@ -111,7 +112,7 @@ def _sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_
 
 
 def _fingerprint(sealed: Sequence[_Sealed]) -> str:
-    """Hash digests, code versions, changes of source files, and times of checks."""
+    """Hash everything that events depend on: digests, code versions, times of checks."""
     lines = []
     for entry in sealed:
         checked_at, view = 0, entry.view
@@ -123,12 +124,15 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
 
 
 def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
-    """Report and count new events, without damaged artifacts; None if time ran out."""
+    """Report new events and return their number, or None if the time of a tick ran out.
+
+    Damaged artifacts are skipped.
+    """
     deadline, count, log, stale = time.monotonic() + _MAX_TICK_S, 0, instance.event_log_storage, dict[int, bool]()
     kinds = {entry.view.key: entry.kind for entry in sealed}
     reported = {key: newest_versions(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
-    # Older versions are history: the checks of an asset are those of its newest version.
+    # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
     newest_dates = dict(sorted((entry.view.key, entry.view.version.date) for entry in sealed if entry.view.version))
     for entry in sealed:
         view = entry.view
@@ -162,7 +166,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
 
 
 def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
-    """Check whether `status` calls a target stale; `known` caches by identity."""
+    """Check whether a target or one of its inputs is stale; `known` caches by `id`."""
     if id(target) not in known:
         states = [upstream.state(root)[0] for upstream in target.upstream]
         known[id(target)] = (
@@ -174,7 +178,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
 
 
 def _is_news(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether an evaluation is new; damage found by a sample is kept."""
+    """Check whether an evaluation must be reported; damage that a sample found is kept."""
     if known is None:
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

@@ -1,7 +1,6 @@
 """Assets of recipe versions.
 
-Each kind of artifact in a recipe has one asset, with a partition for each version and source. These assets have no
-automation condition: a run builds only the version that its partition names.
+Each kind of artifact in a recipe has one asset, with a partition for each version and source.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +26,8 @@ def build_version_assets(
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of the versions of recipes, upstream first for each recipe.
 
-    Args:
-        recipes: All recipes by name, versions included.
-        repinned: Names of recipes that a schedule repins; their first version may be missing.
-        root: Data root.
-        recipe_by_folder: Name of the recipe that requests each folder of the root.
+    `recipes` has all recipes by name, including versions. `repinned` are recipes that a schedule repins: they get
+    assets before their first version exists.
     """
     newest = {name: recipes[name] for name in sorted(repinned)}
     for name in sorted(recipes):  # versions of a recipe are then sorted by date
@@ -73,7 +69,7 @@ def _asset(
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
-    """Return upstream assets: the recipe's own by version, others as a whole."""
+    """Return the upstream assets: those of the recipe by version, others as a whole."""
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:

@@ -18,33 +18,28 @@ _DATE = re.compile("[0-9]{8}")
 
 
 class Version(NamedTuple):
-    """A version of a recipe.
-
-    Attributes:
-        recipe: Name of the recipe.
-        date: First day of the version's period, YYYYMMDD.
-    """
+    """Version of a recipe; `date` is the first day of its period, YYYYMMDD."""
 
     recipe: str
     date: str
 
     def partition(self, source: str | None) -> str:
-        """Return the partition of an artifact of this version, with or without a source."""
+        """Return the partition of this version's artifact, of a source if it has one."""
         return self.date if source is None else dg.MultiPartitionKey({SOURCE: source, VERSION: self.date})
 
     def key(self, kind: str) -> dg.AssetKey:
-        """Return the key of the asset that holds all versions of an artifact."""
+        """Return the key of the asset that has all versions of an artifact."""
         *path, artifact = asset_key(kind, self.recipe).path
         return dg.AssetKey([*path, "versions", artifact])
 
     def add_to(self, instance: dg.DagsterInstance) -> None:
-        """Add the version to the partitions that an instance knows."""
+        """Add the version to the instance's partitions if it is new."""
         if not instance.has_dynamic_partition(_name(self.recipe), self.date):
             instance.add_dynamic_partitions(_name(self.recipe), [self.date])
 
 
 def find_version(recipe: str, names: Collection[str]) -> Version | None:
-    """Return the version in a recipe's name; None unless its base recipe exists."""
+    """Parse a recipe name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
     name, _, date = recipe.rpartition("_")
     return Version(name, date) if _DATE.fullmatch(date) and name in names else None
 
@@ -56,13 +51,7 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
 
 
 class AssetPartition(NamedTuple):
-    """Asset and partition that show an artifact.
-
-    Attributes:
-        key: Key of the asset.
-        partition: Partition of the asset; None if it is not partitioned.
-        version: Version of the recipe; None if the recipe is not a version of another one.
-    """
+    """Asset and partition that show an artifact; `version` is None without a version."""
 
     key: dg.AssetKey
     partition: str | None
@@ -72,11 +61,7 @@ class AssetPartition(NamedTuple):
 def asset_partition(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> AssetPartition:
     """Return the asset and partition that show an artifact of a recipe.
 
-    Args:
-        kind: Kind of the artifact.
-        partition: Partition of the artifact in its recipe.
-        recipe: Name of the recipe.
-        names: Names of all recipes, which decide whether the recipe is a version.
+    The names of all recipes decide whether the recipe is a version of another one.
     """
     version = find_version(recipe, names)
     if version is not None:
@@ -85,7 +70,7 @@ def asset_partition(kind: str, partition: str | None, recipe: str, names: Collec
 
 
 def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
-    """Return the partitions of the asset of all versions of a recipe's artifacts."""
+    """Return the partitions of an asset with versions: dates, also by source if it has any."""
     versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
@@ -104,11 +89,9 @@ def split_partition(partition: str) -> tuple[str | None, str]:
 def mapping_between(
     pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
-    """Return the mapping between two assets of one recipe's versions.
+    """Return the partition mapping between two assets of one recipe's versions.
 
-    Args:
-        pairs: Sources of upstream and downstream artifacts.
-        source_mapping: Mapping between sources; None for equal names.
+    `pairs` are sources of upstream and downstream artifacts; `source_mapping` maps sources, None by equal names.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():

@@ -1,8 +1,8 @@
 """A guarded `dagster dev`, whose webserver serves only its own pages.
 
-Dagster's webserver has no authentication, reads mutations from the URL of a request, and checks neither Host nor
-Origin. While it runs, any web page in the same browser could start, change or delete runs. The requests of such a page
-carry its own Origin, or a Host that its owner controls; this webserver refuses both.
+Dagster's webserver has no authentication, accepts mutations in a URL, and checks neither Host nor Origin. While it
+runs, any web page in the same browser could start, change or delete runs. The requests of such a page have the page's
+Origin, or a Host name that the page's owner controls; this webserver refuses both.
 """
 
 import os
@@ -30,7 +30,7 @@ _WEBSERVER = "dagster_webserver"
 class OwnPagesOnly:
     """ASGI middleware that refuses requests from the web pages of other servers.
 
-    A request may name any port, because the UI has another port behind an SSH tunnel.
+    Any port is accepted, because the UI may have another port behind an SSH tunnel.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -71,7 +71,7 @@ def serve() -> None:
 
 
 def develop() -> None:
-    """Run the `dagster` command until stdin ends, with the webserver of `serve`."""
+    """Run the `dagster` command with the webserver of `serve`, until stdin ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
@@ -82,7 +82,7 @@ def develop() -> None:
 
 
 def _stop_at_end_of_stdin() -> None:
-    """Stop this process when its parent has ended, even by SIGKILL."""
+    """Stop this process when its parent ends, even if the parent is killed."""
     while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
         pass
     os.kill(os.getpid(), signal.SIGTERM)

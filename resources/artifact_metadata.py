@@ -1,7 +1,6 @@
 """Dagster metadata of a sealed artifact."""
 
 import urllib.parse
-from typing import TYPE_CHECKING
 
 import dagster as dg
 from pyarrow.types import is_struct
@@ -18,9 +17,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
-if TYPE_CHECKING:
-    pass  # which loads more than most runs need
-
 REPORTS = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
 _COUNTS = (
     *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
@@ -33,10 +29,7 @@ _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "pea
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
     """Return digest, path, counts, ledger, preview, measured and planned costs.
 
-    Args:
-        artifact: The sealed artifact.
-        kinds: Known kinds of artifacts.
-        was_current: Whether it was up to date, so that nothing was built.
+    `was_current`: the artifact was up to date, so nothing was built.
     """
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
@@ -89,7 +82,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
 
 
 def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
-    """Return names and types of the columns of text rows; columns in a struct by path."""
+    """Return the columns of text rows with their types; those in a struct by path."""
     try:
         shards = [] if store is None else store.table_shards()
     except UsageError:  # rows without text
@@ -104,10 +97,7 @@ def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
-    """Return the measured costs of a build, and a table of planned and measured costs.
-
-    The UI plots the numbers over runs.
-    """
+    """Return the measured costs, which the UI plots over runs, and a table with planned ones."""
     values: dict[str, dg.MetadataValue] = {}
     rows = []
     for outcome in outcomes(manifest):

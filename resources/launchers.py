@@ -19,16 +19,13 @@ def remote_launcher_factory(
     salt: str = "",
     **limits: float | None,
 ) -> "RemoteLauncherFactory | None":
-    """Return the factory of launchers on other machines; None for this machine.
+    """Return the factory of launchers on Modal; None to score on this machine.
 
     Args:
-        variables: The environment.
-        launcher: `local` or `modal`, which overrides the environment; None for no override.
-        salt: Salt of requests, see `ModalLauncherFactory`.
-        limits: `cost_limit` and `split_cost_limit` of Modal, which override the environment; None for no override.
-
-    Raises:
-        UsageError: The launcher is unknown, or a setting of Modal is invalid.
+        variables: Environment variables.
+        launcher: `local` or `modal`, which overrides CORPUSMILL_LAUNCHER; None for no override.
+        salt: See `ModalLauncherFactory`.
+        limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
     """
     name = launcher or variables.get(LAUNCHER) or _KNOWN[0]
     if name not in _KNOWN:

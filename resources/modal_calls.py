@@ -30,7 +30,7 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
 _TRIES = 3  # calls per shard
-_POLL_S = 1.0  # wait for a call; a run that ends is noticed after that
+_POLL_S = 1.0  # time of one wait for a call; after it, the end of the run is noticed
 _SILENT_S = 600.0  # maximum time without an answer of Modal while calls run
 _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
@@ -60,8 +60,8 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, s
 class ModalCalls:
     """Launcher that calls the app for the score shards of a split.
 
-    The id of a call is stored in `STAGE.calls/SHARD.json`, so a build finds the calls of an earlier, killed build. A
-    call whose result Modal no longer has is repeated, which changes no byte.
+    Ids of calls are stored in `STAGE.calls/SHARD.json`. A call whose result Modal no longer has is repeated, which
+    changes no byte.
     """
 
     settings: ModalSettings
@@ -73,11 +73,7 @@ class ModalCalls:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: StagingView) -> None:
-        """Fetch pools and model to Modal's volume; join the call of an earlier build.
-
-        Raises:
-            InputError: The hub refuses a file, or Modal refuses the call.
-        """
+        """Fetch pools and model to Modal's volume, or await an earlier build's call for it."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
@@ -87,12 +83,9 @@ class ModalCalls:
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Yield receipts in job order; a thread per job calls, waits and commits.
 
-        Calls are canceled if the caller stops early or is interrupted, and if a call rejects its input. If the process
-        is killed, or fails in a way that a retry may solve, calls keep running for the next build.
-
-        Raises:
-            RetryableError: A job failed three times; names the job.
-            InputError: A job rejected its input.
+        Calls are canceled if the caller stops early or is interrupted, and if a call rejects its input (InputError). If
+        the process is killed, or a retry may help (RetryableError after three tries), calls keep running for the next
+        build.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
@@ -138,16 +131,12 @@ class ModalCalls:
     ) -> tuple[str, object]:
         """Return the id and the outcome of a call: a new call, or one of an earlier build.
 
-        The outcome is the returned value or the raised exception.
-
-        Raises:
-            InputError: Modal refuses the call, or has not answered for too long.
-            CancelledError: The run ends.
+        The outcome is the returned value or the raised exception. CancelledError is raised if the run ends.
         """
         digest = canonical_sha256(request)
         while True:
             call = folder.receipt(f"{stage}.calls", name)
-            if call is None or call.notes.get("asked") != digest:
+            if call is None or call.notes.get("asked") != digest:  # no call yet, or one of another request
                 with self._lock:
                     call = Receipt([], {}, {"ref": self._spawn(function, request), "asked": digest})
                     folder.commit(f"{stage}.calls", name, call)
@@ -161,9 +150,8 @@ class ModalCalls:
         app, environment = self.settings.app, self.settings.environment
         salted = {**request, "salt": self.salt} if self.salt else request
         try:
-            handle = LOCAL_FUNCTIONS.get(function) or modal.Function.from_name(
-                app, function, environment_name=environment
-            )
+            local: Any = LOCAL_FUNCTIONS.get(function)
+            handle = local or modal.Function.from_name(app, function, environment_name=environment)
             ref = str(handle.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
             raise _explain_error(error, f"{app}.{function}") from None
@@ -171,11 +159,9 @@ class ModalCalls:
         return ref
 
     def _wait(self, ref: str) -> object:
-        """Wait for a call, and return the value or the exception.
+        """Wait for a call, and return its value or its exception.
 
-        Raises:
-            OutputExpiredError: Modal no longer has the result.
-            NotFoundError: Modal does not know the call.
+        Modal's OutputExpiredError and NotFoundError are raised: the call must be repeated.
         """
         last_answer = time.monotonic()
         while not self._stopped.is_set():
@@ -197,12 +183,7 @@ class ModalCalls:
         raise CancelledError
 
     def _collect(self, ref: str, outcome: object, folder: StagingView) -> Receipt:
-        """Download the file of a call into the folder, and return its receipt.
-
-        Raises:
-            RetryableError: The answer or the file is damaged.
-            InputError: The call rejected its input.
-        """
+        """Download the scores of a call into the folder, and return their receipt."""
         settings = self.settings
         if isinstance(outcome, Exception):
             raise _explain_error(outcome, ref)
@@ -228,10 +209,7 @@ class ModalCalls:
         return replace(receipt, files=[replace(remote, path=local)])
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return the settings, and calls, container seconds and cost of this build.
-
-        Seconds and cost are those of the collected shards, without starts of containers.
-        """
+        """Return settings, calls, container seconds and cost, without starts of containers."""
         seconds = round(sum(self._seconds), 3)
         usage = {"calls": self._calls, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}
@@ -247,10 +225,7 @@ def _cancel(ref: str) -> None:
 def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
     """Parse the receipt that a call returned.
 
-    The receipt is checked strictly, because it names the file to download and the local file to write.
-
-    Raises:
-        RetryableError: The answer is not a receipt of one file of the split's scores.
+    It is checked strictly, because it names the file to download and the local file to write.
     """
     try:
         receipt = Receipt.from_bytes(outcome.encode()) if isinstance(outcome, str) else None
@@ -266,7 +241,7 @@ def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
 
 
 def _explain_error(error: Exception, where: str) -> InputError:
-    """Convert an exception of Modal to an InputError with a fix."""
+    """Convert an exception of Modal to an error with a fix."""
     if isinstance(error, InputError):
         return error
     detail = textwrap.shorten(str(error), 160, placeholder=" …")

@@ -19,10 +19,9 @@ class ModalLauncherFactory:
     """Factory of launchers that run score shards on Modal.
 
     Attributes:
-        settings: Settings of Modal.
-        salt: Part of each request; scores of another salt are not reused.
-        spent: Cost of the splits that this command started, by split and model: estimated while a split runs, then
-            measured.
+        salt: Part of each request; results of requests with another salt are not reused.
+        spent: Cost of the splits that this command started, by split and model digest: estimated while a split runs,
+            then measured.
     """
 
     settings: ModalSettings
@@ -32,13 +31,8 @@ class ModalLauncherFactory:
     def describe_costs(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
         """Yield an estimate for each split, one for all, and the rates behind them.
 
-        Args:
-            works: Splits to score.
-            finished: Shards that are already scored.
-
-        Raises:
-            UsageError: After the last line, for the first split that cannot run: pools or model are in a local folder,
-                the recipe needs another device, a cost limit is exceeded, or its shards take too long.
+        `finished` shards of each split are already scored. After the last line, UsageError is raised for the first
+        split that cannot run, for example because of a cost limit.
         """
         refusals, tokens, shards = list[UsageError | None](), 0, 0
         spent = sum(self.spent.values())
@@ -58,12 +52,12 @@ class ModalLauncherFactory:
 
     def _remaining(self, work: ScoreWork, finished: int) -> tuple[int, int]:
         """Estimate the tokens and count the shards of a split that are not finished."""
-        shards = -(-work.rows // work.recipe.shard_rows)
+        shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished, 0)
         return work.text_bytes // BYTES_A_TOKEN * remaining // max(shards, 1), remaining
 
     def _refusal(self, work: ScoreWork) -> UsageError | None:
-        """Return the reason why Modal cannot run a split; None if it can."""
+        """Return the error for a split whose recipe or inputs Modal cannot use; None if it can."""
         device, gpu = work.recipe.device, self.settings.gpu
         if work.pools is None:
             fix = "publish them (corpusmill nemotron publish), and score the published pools: --pool OWNER/NAME"
@@ -82,12 +76,7 @@ class ModalLauncherFactory:
 
     @contextlib.contextmanager
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
-        """Open a launcher for a split, after its files were fetched on Modal.
-
-        Raises:
-            UsageError: Modal cannot run the split (see `describe_costs`), or the app or the token is missing.
-            RetryableError: Modal does not answer, or the files could not be fetched.
-        """
+        """Check the cost of a split, fetch its files to Modal, and yield its launcher."""
         finished, key = folder.finished_shards("score"), (work.split, work.model_digest)
         for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)

@@ -1,6 +1,6 @@
 """Dagster resources: store of artifacts, launcher, hub and tokenizer.
 
-A setting that is not in the config comes from its CORPUSMILL_* variable, or has its default.
+A setting that is missing in the config comes from its CORPUSMILL_* variable, otherwise from its default.
 """
 
 from collections.abc import Mapping
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment variables of settings that are set."""
+    """Return the environment variables of settings, without empty ones."""
     values = {name: dg.EnvVar(name).get_value() for name in (*SETTINGS, *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")}
     return {name: value for name, value in values.items() if value}
 
 
 def data_root() -> Path:
-    """Return the absolute data root: CORPUSMILL_DATA, else ./data."""
+    """Return the absolute data root: CORPUSMILL_DATA, otherwise ./data."""
     return Path(environment().get("CORPUSMILL_DATA", "data")).absolute()
 
 
 class Store(dg.ConfigurableResource):
-    """Run settings of builds; they never change a byte."""
+    """Run settings of builds, which never change a byte of an artifact."""
 
     replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
     workers: int | None = Field(
@@ -62,14 +62,7 @@ class Store(dg.ConfigurableResource):
     ) -> Run:
         """Return the run settings of a build.
 
-        Args:
-            root: Data root.
-            hub: Hub access.
-            tokenizer: Tokenizer resource; None for the built-in vocabulary file.
-            launcher: Launcher resource; None for the launcher in the environment.
-
-        Raises:
-            UsageError: A setting is invalid.
+        Without a tokenizer, the built-in vocabulary file is used; without a launcher, that of the environment.
         """
         return Run.from_settings(
             root,
@@ -100,16 +93,13 @@ class Launcher(dg.ConfigurableResource):
     _remote: "RemoteLauncherFactory | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the settings before a build starts."""
+        """Raise UsageError before a build starts if a setting is invalid."""
         self.remote()
 
     def remote(self) -> "RemoteLauncherFactory | None":
-        """Return the launcher of another machine; None to run on this machine.
+        """Return the launcher on other machines; None to score on this machine.
 
-        All steps of a run share its cost limit.
-
-        Raises:
-            UsageError: The name is unknown, or a setting of Modal is out of range.
+        It is created once, so that all steps of a run share its cost limit.
         """
         if self._remote is None:
             self._remote = remote_launcher_factory(
@@ -132,12 +122,7 @@ class Hub(dg.ConfigurableResource):
     tries: int | None = Field(default=None, ge=1, description="Tries per call; else CORPUSMILL_HUB_TRIES, 6")
 
     def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
-        """Return read access, with the cache below the data root unless configured.
-
-        Args:
-            data_root: Data root.
-            tries: Tries per call, which override the config; None for no override.
-        """
+        """Return access to the hub; the default cache is in the data root."""
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)
@@ -154,20 +139,14 @@ class Tokenizer(dg.ConfigurableResource):
     path: str | None = Field(default=None, description="Vocabulary file; empty means the built-in file")
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the family and the file before a build starts.
-
-        Raises:
-            InputError: The file is missing, or has another hash.
-            UsageError: The family is not o200k_harmony.
-        """
+        """Raise InputError before a build starts if the family or the file is not usable."""
         if self.family != FAMILY:
-            raise UsageError(
-                f"`family` must be {FAMILY}, got {self.family!r}", "the resource `tokenizer`", "correct it"
-            )
+            what = f"`family` must be {FAMILY}, got {self.family!r}"
+            raise UsageError(what, "the resource `tokenizer`", "correct it")
         check_vocabulary(self.file() or VOCABULARY, self.sha256)
 
     def file(self) -> Path | None:
-        """Return the path of the vocabulary file; None for the file in this package."""
+        """Return the configured path of the vocabulary file; None for the built-in file."""
         return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> Encoder:

@@ -12,11 +12,7 @@ WEBHOOK = "CORPUSMILL_WEBHOOK"
 
 
 def webhook_address() -> str | None:
-    """Return the address in CORPUSMILL_WEBHOOK; None if it is not set.
-
-    Raises:
-        UsageError: The value is not an http or https address.
-    """
+    """Return the address in CORPUSMILL_WEBHOOK; None if unset, UsageError if invalid."""
     address = os.environ.get(WEBHOOK, "")
     if not address:
         return None

@@ -1,24 +1,53 @@
-"""Checks that several systems use."""
+"""Checks of artifacts against their recipes, for the pages of the systems."""
 
 from pathlib import Path
 
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, require_manifest
+from pipeline_assets.spine.recipe_yaml import section_at
+
+
+def documents_have_licences(corpus: Artifact) -> Verdict:
+    """Check that the licence of every document is known.
+
+    A corpus without any known licence fails; one with some unknown licences gets a warning. So does a source whose
+    recipe sets `license_tag: unknown` and names no licence column; no tokenizer is trained on such a source.
+    """
+    recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
+    by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")
+    is_accepted = recipe.get("license_tag") == UNKNOWN and not by_row
+    unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
+    message = f"{documents - unknown:,} of {documents:,} documents have a known licence"
+    return Verdict(not unknown, message, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
+
+
+def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
+    """Check that no source lost more documents than `max_removed` allows."""
+    return _evaluate_limit(deduplicated, target, "the recipe has no caps")
+
+
+def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
+    """Check that the tokenizer model has the sha256 that the recipe expects."""
+    return _evaluate_limit(tokenizer, target, "the recipe expects no sha256")
+
+
+def _evaluate_limit(artifact: Artifact, target: Target, without_limit: str) -> Verdict:
+    if target.count_limit is None:
+        return Verdict(True, without_limit, applies=False)
+    return target.count_limit.evaluate(artifact.manifest)
 
 
 def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that the tokenizer loses at most `max_unknown_fraction` of each source.
-
-    The fraction is a share of the source's text.
-    """
+    """Check that at most `max_unknown_fraction` of each source's text is lost as tokens."""
     limit = target.count_limit if isinstance(target.count_limit, LossLimit) else LossLimit()
     return limit.evaluate(tokens.manifest)
 
 
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that packed documents come from a deduplicated corpus."""
+    """Check that the packed documents come from a deduplicated corpus."""
     manifest = require_manifest(root / target.upstream[0].folder)
     if DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
         return Verdict(True, "the packed corpus is deduplicated")

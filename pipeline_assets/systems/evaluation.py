@@ -1,6 +1,6 @@
-"""Evaluation sets as artifacts, for stage A and Nemotron.
+"""Evaluation sets as artifacts, and their use in stage A and Nemotron.
 
-Compiled kernels are imported where they are used: most commands build nothing.
+Compiled kernels are imported where they are used, because most commands build nothing.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """Return a target per evaluation set of a recipe, in a folder of that name."""
+    """Return a target for each evaluation set of a recipe, in a subfolder of its name."""
     return tuple(
         EVALUATION.target(
             name,
@@ -33,7 +33,7 @@ EVALUATION = Kind(
     "stage_a/evaluation",
     recipe.EVALUATION_STAGE,
     input_builder(pin_inputs),
-    "The files of an evaluation set, each by its hash; nothing is copied.",
+    "Files of an evaluation set, pinned by their hashes; the files are not copied.",
     formats=frozenset({"file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
@@ -42,7 +42,7 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Remove items of upstream evaluation sets from corpora of these kinds."""
+    """Remove items of the upstream evaluation sets from the upstream corpora of these kinds."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
@@ -56,6 +56,5 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
 
 def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, root: Path) -> recipe.EvaluationSet:
     assert isinstance(source.external_inputs, SourceFolder)
-    return recipe.EvaluationSet(
-        section, open_artifact(root / source.folder).manifest, source.external_inputs.resolve_path(root)
-    )
+    manifest = open_artifact(root / source.folder).manifest
+    return recipe.EvaluationSet(section, manifest, source.external_inputs.resolve_path(root))

@@ -23,7 +23,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 class HealingRecipe(Recipe):
-    """Recipe of the healing set, with a section for each artifact."""
+    """Recipe of the healing set: a sample of FineWeb-Edu, a selection of shards, token files."""
 
     system: Literal["healing"]
     snapshot: SnapshotRecipe
@@ -31,9 +31,9 @@ class HealingRecipe(Recipe):
     megatron: splits.MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
-        """Return the snapshot, which recipes with the same commit and sample share.
+        """Return the target of the snapshot.
 
-        Its folder is named by dataset and commit, so token budgets do not matter.
+        Its folder is named by dataset and commit, so that recipes with other token budgets share it.
         """
         name, revision = self.snapshot.name, self.snapshot.revision
         return FINEWEB_EDU_SNAPSHOT.target(
@@ -41,23 +41,23 @@ class HealingRecipe(Recipe):
             self.snapshot.rows_content(),
             folder=Path("corpora", name, revision),
             name_key="snapshot.name",
-            intended_use=self._described(),
+            intended_use=self._intended_use(),
             export_as=f"{name}_{revision}.json",
         )
 
     def healing_text_manifest(self) -> Target:
-        """Return the selection of shards."""
+        """Return the target of the selection of shards."""
         return HEALING_TEXT_MANIFEST.target(
             self.name,
             {**self.selection.content(), "valid_fraction": self.megatron.valid_fraction},
             [self.fineweb_edu_snapshot()],
             folder=Path("selections", self.name),
-            intended_use=self._described(),
+            intended_use=self._intended_use(),
             export_as=f"{self.name}.json",
         )
 
     def megatron_split(self, split: sampling.Split) -> Target:
-        """Return the token files of one split."""
+        """Return the target of one split's token files."""
         return MEGATRON_SPLIT.target(
             self.name,
             {**self.megatron.content(), "split": split},
@@ -69,7 +69,7 @@ class HealingRecipe(Recipe):
         )
 
     def megatron_dataset(self) -> Target:
-        """Return the dataset that has both splits under one digest."""
+        """Return the target of the dataset, whose digest covers both splits."""
         return MEGATRON_DATASET.target(
             self.name,
             self.megatron.content(),
@@ -85,7 +85,7 @@ class HealingRecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         return [(self.snapshot.dataset, self.snapshot.revision)]
 
-    def _described(self) -> dict[str, Any]:
+    def _intended_use(self) -> dict[str, Any]:
         return {"recipe": self.name, **self.megatron.described()}
 
 
@@ -122,7 +122,7 @@ HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
     sampling.SELECTION_STAGE,
     file_builder(_select),
-    "Shards of the snapshot that the healing set uses, each hashed again, with their totals.",
+    "Selection of the snapshot's shards that the healing set uses, each hashed again, with their totals.",
     preview=sampling.preview_selection,
 )
 
@@ -178,7 +178,7 @@ MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",
     splits.DATASET_STAGE,
     input_builder(_join),
-    "Both splits under one digest, to be named by a training run.",
+    "Train and valid splits under one digest, which a training run can name.",
     checks=(
         FILES,
         artifact_check(checks.no_document_in_both_splits),

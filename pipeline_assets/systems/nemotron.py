@@ -1,4 +1,4 @@
-"""System Nemotron: Harmony rows of distilled datasets, with pools for scoring."""
+"""Nemotron: distilled datasets → Harmony rows → deduplicated → pools for scoring."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,10 +40,10 @@ from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets
 
 
 class NemotronRecipe(Recipe):
-    """Recipe of the system; a missing section requests none of its artifacts.
+    """Recipe of distilled datasets; a missing section requests none of its artifacts.
 
     Attributes:
-        sealed_pools: Pools of other recipes that `scoring` reads, in addition to those of `datasets`.
+        sealed_pools: Pools of other recipes, which are scored in addition to those of `datasets`.
     """
 
     system: Literal["nemotron"]
@@ -116,7 +116,7 @@ class NemotronRecipe(Recipe):
         return RAW.target(self.name, content, partition=partition, external_inputs=folder)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
-        """List the splits with their datasets, in recipe order."""
+        """List all splits, each with its dataset's section, in recipe order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -124,7 +124,7 @@ class NemotronRecipe(Recipe):
 
 
 def external_pools(section: SealedPools) -> Target:
-    """Return the target of pools that another recipe sealed, as an input of scores."""
+    """Return the target of pools that another recipe built, as an input of scores."""
     folder, dataset = Path(section.folder), section.dataset
     return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, export_as=None)
 
@@ -132,9 +132,9 @@ def external_pools(section: SealedPools) -> Target:
 def deduplicated_targets(
     recipe: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
 ) -> list[Target]:
-    """Return a target of deduplicated rows for each split of normalised rows.
+    """Return the target of deduplicated rows for each split of normalised rows.
 
-    Prompts must not contain an item of the evaluation sets `items`; None skips decontamination.
+    Rows whose prompts contain an item of the evaluation sets `items` are dropped; None skips this step.
     """
     near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
@@ -164,7 +164,7 @@ def deduplicated_targets(
 def pool_targets(
     recipe: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
-    """Return the targets of each dataset's pools, their report, and their publication."""
+    """Return the targets of each dataset's pools, of their report and publications."""
     datasets, content = by_dataset(rows), {"pools": section.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
     targets = [*pools, POOL_REPORT.target(recipe, {}, pools)]
@@ -186,9 +186,9 @@ RAW = Kind(
     "nemotron/raw",
     split_pin.RAW_STAGE,
     input_builder(split_pin.pin_split),
-    """Files of a split with their hashes, of a hub dataset at the recipe's commit or of a local folder.
+    """Files of a split, pinned by their hashes: of a hub dataset at the recipe's commit, or of a local folder.
 
-    The dataset's card lists them, or else their names identify them. Nothing is copied.""",
+    They are found by the dataset's card, otherwise by their names. The files are not copied.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=split_pin.split_folder,
     preview=preview_inputs,
@@ -228,11 +228,9 @@ def _normalise(job: Job) -> BuildResult:
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that rows have the metadata that their inventory counted."""
-    inventories = [
-        open_artifact(root / inventory.folder) for inventory in target.checked_against if inventory.matches_recipe(root)
-    ]
-    return row_checks.compare_coverage(shards, inventories)
+    """Check that normalised rows have the metadata that the split's inventory counted."""
+    inventories = [inventory for inventory in target.checked_against if inventory.matches_recipe(root)]
+    return row_checks.compare_coverage(shards, [open_artifact(root / inventory.folder) for inventory in inventories])
 
 
 NORMALIZED_SHARDS = Kind(
@@ -281,7 +279,7 @@ DECONTAMINATED = Kind(
     "nemotron/decontaminated",
     DECONTAMINATION_STAGE,
     file_builder(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
-    "Prompts of a split without items of evaluation sets; for each dropped one the item, its share and position.",
+    "Prompts of a split without items of evaluation sets; each dropped prompt is listed with the item's position.",
     formats=frozenset({"jsonl"}),
     rows=conversations.DecontaminatedPrompts,
     checks=(FILES, LEDGER),
@@ -367,7 +365,7 @@ PUBLISHED_POOLS = Kind(
     "nemotron/published_pools",
     sections.PUBLISH_STAGE,
     file_builder(_publish),
-    """Pools of a dataset as a dataset of a hub, with a config for each; verified by reading them back.
+    """Pools of a dataset, published as a hub dataset with a config for each pool, and verified by reading them back.
 
     The token is the user's HF_TOKEN. An interrupted publication continues in the next run.""",
     formats=frozenset({"huggingface"}),
@@ -387,7 +385,7 @@ HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,
     file_builder(_lay_out),
-    "Normalised rows of a dataset in one folder, as on a hub, with its card. Requires all its splits.",
+    "Normalised rows of a dataset with a card, in the folder layout of a hub dataset. Requires all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
     rows=conversations.LayoutRows,

@@ -41,8 +41,8 @@ class ParallelRecipe(Recipe):
     """Recipe of sampled and encoded translation pairs.
 
     Attributes:
-        source: Translation set.
-        sample: Size, filters and split of the sample, which is drawn once.
+        source: Translation set on a hub or in a local folder.
+        sample: Size, filters and splits of the sample.
         encode: Tokenization of the sample; None omits it.
     """
 
@@ -79,11 +79,11 @@ def _pin(target: Target, run: Run) -> BuildResult:
     if isinstance(target.external_inputs, SourceFolder):
         return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
     recipe = target.recipe
-    return raw_pin.pin_hub_files(recipe["dataset"], recipe["revision"], _intended_use(target, run), {})
+    return raw_pin.pin_hub_files(recipe["dataset"], recipe["revision"], _matching_hub_files(target, run), {})
 
 
-def _intended_use(target: Target, run: Run) -> list[HubFile]:
-    """Return the files of a hub that the patterns match; each pattern must match one."""
+def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
+    """Return the hub files that match the recipe's patterns; each must match a file."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
@@ -91,10 +91,10 @@ def _intended_use(target: Target, run: Run) -> list[HubFile]:
     for pattern in recipe["files"]:
         matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}
         if not matched:
-            listing = ", ".join(file.path for file in listed[:3]) or "no files"
+            first = ", ".join(file.path for file in listed[:3]) or "no files"
             where = f"{recipe['dataset']}@{recipe['revision']}"
             raise UsageError(
-                f"no file matches {pattern}; the dataset contains {listing}", where, "correct `source.files`"
+                f"no file matches {pattern}; the dataset contains {first}", where, "correct `source.files`"
             )
         files |= matched
     return sorted(files, key=lambda file: file.path)
@@ -110,7 +110,7 @@ RAW = Kind(
     "parallel_text/raw",
     raw_pin.RAW_STAGE,
     input_builder(_pin),
-    "Files of a translation set with their hashes, of a hub at a commit or of a local folder.",
+    "Files of a translation set, pinned by their hashes: of a hub dataset at a commit, or of a local folder.",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
@@ -126,9 +126,8 @@ def _sample(job: Job) -> BuildResult:
     patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
         if isinstance(listed.external_inputs, SourceFolder):
-            local = reading.enter_context(
-                open_pinned_files(listed.external_inputs.resolve_path(run.root).path, pin.manifest)
-            )
+            folder = listed.external_inputs.resolve_path(run.root).path
+            local = reading.enter_context(open_pinned_files(folder, pin.manifest))
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in local]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
@@ -154,11 +153,12 @@ def _list_fetched(target: Target, run: Run) -> Listing:
     [pin] = target.upstream
     if isinstance(pin.external_inputs, SourceFolder):
         return Listing()
-    return Listing.from_fetched(run.require_hub("this translation set"), pin.recipe["dataset"], _intended_use(pin, run))
+    hub, files = run.require_hub("this translation set"), _matching_hub_files(pin, run)
+    return Listing.from_fetched(hub, pin.recipe["dataset"], files)
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
-    """Check that no text of either side is in two splits or empty."""
+    """Check that no text, on either side, is empty or in two splits."""
     splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.MANIFEST)).pairs
     texts = [(canonical_text(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
@@ -171,7 +171,7 @@ SAMPLE = Kind(
     "parallel_text/sample",
     sampling.SAMPLE_STAGE,
     file_builder(_sample),
-    """Sentence pairs in manifest.jsonl, drawn by a reservoir in one pass and split once.
+    """Sentence pairs, sampled by a reservoir in one pass and divided into train, val and test.
 
     Each pair names its input file and row.""",
     formats=frozenset({"jsonl"}),
@@ -194,10 +194,11 @@ def _encode(job: Job) -> BuildResult:
 
 
 def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that splits have the sample's pairs, none longer than `seq_len`."""
+    """Check that the cache has every pair of the sample, and none longer than `seq_len`."""
     counts, seq_len = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
     expected = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
-    longest, cut = int(open_cache(cache.folder).lengths("pair").max()) - 1, sum(counts["truncated"].values())
+    longest = int(open_cache(cache.folder).lengths("pair").max()) - 1  # of the input; the last id is only a target
+    cut = sum(counts["truncated"].values())
     message = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
     message += f"; longest pair: {longest:,} tokens"
     message += "" if seq_len is None else f"; {cut:,} pairs cut to {seq_len:,} tokens"

@@ -1,4 +1,4 @@
-"""System Nemotron, continued: scores of pools under a model."""
+"""Nemotron's scores: pools → scores of rows under a language model → training subsets."""
 
 import contextlib
 import functools
@@ -42,18 +42,15 @@ _RAW = "nemotron/raw"
 def score_targets(
     recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """Return the targets of scores, their report, and the subsets chosen by them.
+    """Return the targets of scores, of their report, and of subsets chosen by them.
 
-    `pools` has, by split (`dataset/split`), the candidate pools of its dataset, or raw files of pools.
+    `pools` maps each split (`dataset/split`) to the rows to score: its dataset's candidate pools, or its raw files.
     """
     model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
-    limit = LossLimit(section.max_unknown_fraction)
-    scores = [
-        NLL_SCORES.target(
-            recipe, section.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
-        )
-        for name, rows in pools.items()
-    ]
+    limit, scores = LossLimit(section.max_unknown_fraction), list[Target]()
+    for name, rows in pools.items():
+        content = section.recipe_content(name.partition("/")[2])
+        scores.append(NLL_SCORES.target(recipe, content, [rows, model], partition=name, count_limit=limit))
     return [*scores, *score_outputs(recipe, scores, subsets)]
 
 
@@ -71,9 +68,9 @@ MODEL = Kind(
     "nemotron/model",
     model_pin.MODEL_STAGE,
     input_builder(model_pin.pin_model),
-    """Files of the scoring model with their hashes, of a hub at a commit or of a local folder.
+    """Files of the scoring model, pinned by their hashes: of a hub model at a commit, or of a local folder.
 
-    Nothing is copied. Weights that run code when they are loaded, and sibling code files, are refused.""",
+    The files are not copied. Models with their own code, or with weights that can run code, are refused.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
@@ -103,7 +100,10 @@ def _score(job: Job) -> BuildResult:
 
 
 def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
-    """Estimate the work of scoring a target whose pools and model are pinned."""
+    """Describe the work of scoring a target, for an estimate of its cost.
+
+    Pools and model must be pinned.
+    """
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
         return _split_work(target, run, files, select_rows(files, max_rows))
@@ -119,7 +119,7 @@ def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: 
 
 
 def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
-    """Return the pinned files of a hub; None for local files."""
+    """Return the hub files that a target pins; None for local files."""
     if target.kind.name not in (_RAW, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
@@ -128,7 +128,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield the paths of a split's pool files by name, in order, while readable."""
+    """Yield the paths of a split's pool files, by name and in order, while they are read."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -139,7 +139,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 
 def _list_pools(target: Target, run: Run) -> Listing:
-    """List the missing files of the first scores: the model, and pools of a hub."""
+    """List the hub files that scoring fetches: the model, and rows that are scored raw."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing_bytes or {}
@@ -169,7 +169,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among upstream targets with their pool files, while open."""
+    """Yield the scores among upstream targets with their pool files, while they are read."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
@@ -44,23 +44,23 @@ from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.unigram import check_trainer
 from pipeline_assets.corpus.weights import check_recipe_weights
-from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Name, RecipeError
 from pipeline_assets.systems import stage_a
-from pipeline_assets.systems.checks import unknown_tokens_within_limit
+from pipeline_assets.systems.checks import documents_have_licences, model_is_expected, unknown_tokens_within_limit
 
 
 class Stage2Recipe(Recipe):
-    """Recipe of a mixture; artifacts of a missing section are not built.
+    """Recipe of a mixture; a missing section requests none of its artifacts.
 
     Attributes:
-        tokenizer: Tokenizer trained on some of the sources, or an external file.
+        tokenizer: Tokenizer that is trained on some of the sources, or an external file.
         shards: Token shards of some of the sources.
-        dedup: Deduplication over all filtered sources of `shards`; None omits the step.
-        mixture: Recipe whose shards `segments` are cut from; None for this one.
+        dedup: Deduplication over all filtered sources of `shards`; None omits it.
+        mixture: Name of the recipe whose shards `segments` are cut from; None for this recipe.
     """
 
     system: Literal["stage2"]
@@ -83,9 +83,8 @@ class Stage2Recipe(Recipe):
             yield from source_kinds.check_folders(values, root)
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
-                yield RecipeError(
-                    (section,), f"`{section}` requires `{needs}`", f"add `{needs}`, or remove `{section}`"
-                )
+                fix = f"add `{needs}`, or remove `{section}`"
+                yield RecipeError((section,), f"`{section}` requires `{needs}`", fix)
         corpora = section_at(values, "shards", "sources")
         for position, segment in sections_at(values, "segments", "segments"):
             for name in section_at(segment, "weights"):
@@ -120,12 +119,8 @@ class Stage2Recipe(Recipe):
         return targets
 
     def _raw_corpus(self, source: Source) -> Target:
-        if isinstance(source, source_kinds.HubSource):
-            raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
-        else:
-            inputs = source_kinds.input_patterns(source)
-            content = {"kind": source.kind, "files": list(inputs.patterns)}
-            raw = RAW.target(self.name, content, partition=source.source, external_inputs=inputs)
+        pinned, folder = source_pin.pinned_content(source, self.shard_text_bytes)
+        raw = RAW.target(self.name, pinned, partition=source.source, external_inputs=folder)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
@@ -155,7 +150,7 @@ class Stage2Recipe(Recipe):
         )
 
     def check_local_files(self, root: Path) -> None:
-        """Check that filters, trainer and an external tokenizer can be loaded."""
+        """Raise InputError early if a filter, the trainer or a tokenizer cannot be loaded."""
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
@@ -164,22 +159,19 @@ class Stage2Recipe(Recipe):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
-        return [
-            (source.dataset, source.revision) for source in self.sources if isinstance(source, source_kinds.HubSource)
-        ]
+        hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
+        return [(source.dataset, source.revision) for source in hub_sources]
 
 
 def shards_folder(mixture: str, corpus: str) -> Path:
-    """Return the folder of the shards of a corpus, relative to the data root."""
+    """Return the folder of a corpus's token shards, relative to the data root."""
     return Path("stage2", mixture, "shards", corpus)
 
 
 def existing_shards(mixture: str, corpus: str) -> Target:
-    """Return the shards of a corpus that another recipe built."""
-    folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
-    return TOKEN_SHARDS.target(
-        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, export_as=None
-    )
+    """Return the target of a corpus's token shards that another recipe built."""
+    options: dict[str, Any] = {"folder": shards_folder(mixture, corpus), "name": f"{mixture}/{corpus}"}
+    return TOKEN_SHARDS.target(mixture, {}, partition=corpus, is_external=True, export_as=None, **options)
 
 
 RAW = replace(stage_a.RAW, name="stage2/raw")
@@ -187,24 +179,11 @@ RAW = replace(stage_a.RAW, name="stage2/raw")
 
 def _take_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_kinds.parse_source(job.recipe), job.upstream, job.run
-    hub = run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None
-    return source_notes.add_source_notes(
-        job.staging, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
+    hub, rows = (
+        run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None,
+        stage_a.normalise(job),
     )
-
-
-def documents_have_licences(corpus: Artifact) -> Verdict:
-    """Check that the licence of every document is known.
-
-    A corpus without any known licence fails. A recipe with `license_tag: unknown` and no licence column accepts that
-    and gets a warning; no tokenizer is trained on such a source.
-    """
-    recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
-    by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")
-    is_accepted = recipe.get("license_tag") == UNKNOWN and not by_row
-    unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
-    message = f"{documents - unknown:,} of {documents:,} documents have a known licence"
-    return Verdict(not unknown, message, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
+    return source_notes.add_source_notes(job.staging, rows, source, raw.manifest, licence_table(), hub)
 
 
 RAW_CORPUS = Kind(
@@ -232,7 +211,7 @@ DEDUPLICATED = replace(
     stage_a.DEDUPLICATED,
     name="stage2/deduplicated",
     build=file_builder(lambda job: stage_a.deduplicate(job, RAW_CORPUS, FILTERED)),
-    description="""Documents of all sources without duplicates, with a decision per dropped one and all near pairs.
+    description="""Documents of all sources without duplicates, with a decision per dropped one and all similar pairs.
 
     Requires that every source of the shards is filtered.""",
     checks=(FILES, LEDGER),
@@ -244,13 +223,6 @@ def _train(job: Job) -> BuildResult:
 
     recipe = trained_tokenizer.TrainRecipe.from_content(job.recipe["tokenizer"])
     return train_tokenizer(job.staging, job.upstream_by_name(), recipe, job.run.settings)
-
-
-def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that the model has the sha256 that the recipe expects."""
-    if target.count_limit is None:
-        return Verdict(True, "the recipe expects no sha256", applies=False)
-    return target.count_limit.evaluate(tokenizer.manifest)
 
 
 TOKENIZER = Kind(
@@ -294,7 +266,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Reuse earlier token files; None unless their documents and tokenizer match."""
+    """Link the token files of an earlier recipe; None unless documents and tokenizer match."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     if job.run.previous_recipe is None:
@@ -357,7 +329,7 @@ SEGMENTS = Kind(
     "stage2/continual_segments",
     SEGMENTS_STAGE,
     file_builder(_cut),
-    "Ordered segments for continual learning: each has the next rows of every corpus; no row is in two.",
+    "Segments of a continual training, in order: each takes the next rows of every corpus, so no row is in two.",
     preview=mixture_figures.preview_segments,
 )
 RECIPE = Stage2Recipe

@@ -1,6 +1,6 @@
 """Stage A: five source types → filtered → deduplicated → decontaminated → packed.
 
-A report covers all steps. Compiled kernels are imported where they are used, because most commands build nothing.
+Compiled kernels are imported where they are used, because most commands build nothing.
 """
 
 import datetime
@@ -44,11 +44,11 @@ from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.weights import check_recipe_weights
-from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
-from pipeline_assets.systems.checks import draws_are_deduplicated, unknown_tokens_within_limit
+from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
@@ -58,13 +58,13 @@ class StageARecipe(Recipe):
     """Recipe of stage A, with a section for each source and for each joint step.
 
     Attributes:
-        refuse_licences: Licence tags; documents with one of them are dropped.
+        refuse_licences: Licence tags whose documents are dropped.
         tokenizer: Tokenizer with which the report counts tokens.
-        shard_text_bytes: Size at which a shard is closed, after the piece of input that reaches it.
-        dedup: Deduplication over all filtered sources; None omits the step, as for the two sections below.
-        seen: Signature stores of earlier corpora, folders below the data root; repeats of their documents are dropped.
+        shard_text_bytes: Bytes of text after which a shard is closed, at the end of the current piece of input.
+        dedup: Deduplication over all filtered sources; None omits it.
+        seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
         max_removed: Largest share of a source that deduplication may drop; changes no byte.
-        decontamination: Removal of evaluation items from the remaining documents.
+        decontamination: Removal of evaluation items after deduplication; None omits it.
     """
 
     system: Literal["stage_a"]
@@ -81,7 +81,7 @@ class StageARecipe(Recipe):
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
-    def _are_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(map(known_tag, tags)))
 
     @classmethod
@@ -140,11 +140,8 @@ class StageARecipe(Recipe):
         return [*targets, self._joint_target(REPORT, content, reported, tokenizer=self.tokenizer.content())]
 
     def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
-        if isinstance(source, source_kinds.HubSource):
-            return self._source_target(RAW, source, source.rows_content(self.shard_text_bytes))
-        inputs = source_kinds.input_patterns(source)
-        content = {"kind": source.kind, "files": list(inputs.patterns)}
-        return self._source_target(RAW, source, content, external_inputs=inputs)
+        content, folder = source_pin.pinned_content(source, self.shard_text_bytes)
+        return self._source_target(RAW, source, content, external_inputs=folder)
 
     def _normalized(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
@@ -160,7 +157,7 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
-        """Check that the packing tokenizer and the language model can be loaded."""
+        """Raise InputError early if the tokenizer or language detector cannot be loaded."""
         source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
@@ -194,9 +191,9 @@ RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
     input_builder(source_pin.pin_inputs),
-    """Files of a source with their hashes, of a hub dataset at the recipe's commit or of a local folder.
+    """Files of a source, pinned by their hashes: of a hub dataset at the recipe's commit, or of a local folder.
 
-    Nothing is copied; files of a hub are fetched into the cache.""",
+    The files are not copied. Those of a hub are fetched into the cache.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
@@ -205,7 +202,7 @@ RAW = Kind(
 
 
 def normalise(job: Job) -> BuildResult:
-    """Convert the files that a source's pin lists into documents."""
+    """Convert the pinned files of a source into Documents."""
     source, shard_text_bytes = source_kinds.parse_source(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, source_kinds.HubSource):
@@ -258,19 +255,12 @@ FILTERED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate upstream corpora of these kinds, also against signature stores."""
+    """Deduplicate the upstream corpora of these kinds, also against signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
     sources, seen = job.upstream_by_name(*kinds), job.upstream_by_name(SIGNATURES)
     return dedup_corpus(job.staging, sources, recipe, job.run.settings, seen)
-
-
-def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that no source lost more documents than `max_removed` allows."""
-    if target.count_limit is None:
-        return Verdict(True, "the recipe has no caps", applies=False)
-    return target.count_limit.evaluate(deduplicated.manifest)
 
 
 DEDUPLICATED = Kind(
@@ -295,7 +285,7 @@ def _sign(job: Job) -> BuildResult:
 
 
 def seen_store(folder: Path) -> Target:
-    """Return the signature store in a folder, whichever recipe built it."""
+    """Return the target of an existing signature store, whichever recipe built it."""
     name = folder.name
     return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, export_as=None)
 
@@ -304,7 +294,7 @@ SIGNATURES = Kind(
     "stage_a/signatures",
     SIGNATURES_STAGE,
     file_builder(_sign),
-    "Signatures of the kept documents, for deduplicating later corpora: hashes, bands and shingle sets, no text.",
+    "Signatures of the kept documents, against which later corpora are deduplicated: hashes, bands and shingle sets.",
     formats=frozenset({"parquet"}),
 )
 
@@ -313,7 +303,7 @@ DECONTAMINATED = Kind(
     "stage_a/decontaminated",
     DECONTAMINATION_STAGE,
     file_builder(lambda job: decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)),
-    """Documents of all sources without items of the evaluation sets; each match is listed with its item and position.
+    """Documents without items of the evaluation sets; each match is listed with its item and position.
 
     Requires all filtered sources, deduplicated if the recipe has `dedup`, and every evaluation set.""",
     formats=frozenset({"jsonl"}),
@@ -323,7 +313,7 @@ DECONTAMINATED = Kind(
 
 
 def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
-    """Return the packed rows, drawn from each source of the corpora."""
+    """Return the target of rows that are packed from all sources of the corpora."""
     path, content = section.tokenizer_path, {"pack": section.rows_content()}
     external = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
@@ -395,7 +385,7 @@ REPORT = Kind(
     "stage_a/report",
     REPORT_STAGE,
     file_builder(_report),
-    """Documents and tokens by source, domain and licence, the fates of all rows, the packed shares, the attributions.
+    """Report on all sources: documents and tokens by domain and licence, fates of rows, packed shares, attributions.
 
     Requires all other artifacts of the recipe.""",
     labels=(REPORT_HTML,),

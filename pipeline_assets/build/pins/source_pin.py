@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pipeline_assets.build.pins.raw_pin import pin_folder_files, raise_if_unpinned
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.normalize.sources import HubSource, Source, parse_source
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, Source, input_patterns, parse_source
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
@@ -14,6 +15,14 @@ from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, req
 from pipeline_assets.corpus.snapshot.fetch import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.build_result import BuildResult
+
+
+def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
+    """Return the recipe values of a source's pin, and the local folder that it lists."""
+    if isinstance(source, HubSource):
+        return source.rows_content(shard_text_bytes), None
+    folder = input_patterns(source)
+    return {"kind": source.kind, "files": list(folder.patterns)}, folder
 
 
 def pin_inputs(target: Target, run: Run) -> BuildResult:
