@@ -1,6 +1,6 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
-Functions take priorities as well as numbers: the lower 32 bits of a priority are the number.
+Functions accept document numbers and priorities, because the lower 32 bits of a priority are the number.
 """
 
 from pathlib import Path
@@ -12,12 +12,12 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.spine.durable import DurableFile
 
-_NUMBER = np.uint64(2**32 - 1)  # bits of a priority that are the number
+_NUMBER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 _3, _7, _ONE = np.uint64(3), np.uint64(7), np.uint8(1)
 
 
 def empty_bitmap(document_count: int) -> NDArray[np.uint8]:
-    """Return a bitmap without members for document numbers below a count."""
+    """Return an empty bitmap for the document numbers below `document_count`."""
     return np.zeros((document_count >> 3) + 1, np.uint8)
 
 
@@ -26,20 +26,20 @@ def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> Non
     """Add documents to a bitmap, in place."""
     for order in orders:
         number = order & _NUMBER
-        members[number >> _3] |= _ONE << np.uint8(number & _7)  # byte number // 8, bit number % 8
+        members[number >> _3] |= _ONE << np.uint8(number & _7)  # set bit number % 8 of byte number // 8
 
 
 @inner
 def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     """Check whether a bitmap contains a document."""
     number = order & _NUMBER
-    return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)
+    return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)  # shift the document's bit down to bit 0
 
 
 def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return a mask of the documents that a bitmap contains."""
+    """Return a mask of the documents that a bitmap contains, shape (documents,)."""
     documents = document_numbers(orders)
-    bits = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE
+    bits = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE  # `is_member` for arrays
     is_member: NDArray[np.bool_] = bits != 0
     return is_member
 
@@ -52,5 +52,5 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
-    """Map a file of `save_bitmap` into memory; processes share its pages."""
+    """Map a file of `save_bitmap` into memory, which processes share."""
     return np.memmap(path, np.uint8, "r")

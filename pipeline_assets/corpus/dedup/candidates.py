@@ -1,4 +1,4 @@
-"""Proposal of pairs to compare, by bands or by binary sketches."""
+"""Proposal of pairs of documents to compare, by bands or by binary sketches."""
 
 import itertools
 from collections.abc import Sequence
@@ -25,11 +25,7 @@ _BAND_BYTES = 120  # memory for a row: as read, sorted and written
 def propose_corpus_pairs(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> list[Receipt]:
-    """Propose pairs of the whole corpus from its sketches.
-
-    Returns:
-        Receipts of `propose_pairs`, or of `propose_neighbours` with faiss.
-    """
+    """Propose pairs of the whole corpus by bands, or by binary sketches."""
     if recipe.faiss is not None:
         tasks = neighbour_tasks(dedup, dedup.run_paths(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
@@ -48,13 +44,14 @@ def propose_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Propose every two documents that share a band of the range.
+    """Pair the documents that share a band key of the range.
 
-    A document is paired with the first `max_compared` documents of its bucket that precede it. Documents in the bitmap
-    `copies` are skipped, and two documents of stores are not paired.
+    A bucket has the documents with one key. Each is paired with those before it, at most with the first `max_compared`
+    of the bucket. Documents in the bitmap `copies` are skipped, and two documents of signature stores are not paired.
 
     Files: runs by `later` and `earlier`, the priorities of a pair; a pair may be in several. Counts: `buckets` of at
-    least two documents; `capped_buckets`; `proposed` pairs, one for each band.
+    least two documents; `capped_buckets`, in which a document was not paired with all; `proposed` pairs, counted once
+    per common key.
     """
     table = read_with_seen(bands, seen)
     keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
@@ -62,26 +59,27 @@ def propose_pairs(
     keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
     is_new = is_first_in_group(keys)
     rows = np.arange(len(keys))
-    # The first row of each row's bucket; a row is paired with all rows of its bucket before it, up to the cap.
+    # First row of each row's bucket: rows ascend, so the running maximum is the latest row with a new key.
     starts = np.maximum.accumulate(np.where(is_new, rows, 0))
+    # Number of rows to pair each row with: the rows of its bucket before it, up to the cap.
     compared = np.where(is_from_seen_corpus(orders), 0, np.minimum(rows - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         own, pair_counts = orders[first:stop], compared[first:stop]
-        # Pairs of a row are consecutive: pair p of a row whose pairs begin at b is with row `start + p - b`.
+        # Number the pairs row after row: those of a row begin at b = cumsum - count. Pair p of the row is with row
+        # `start + (p - b)`, so `start - b` is repeated for each pair and p is added.
         bucket_offsets = np.repeat(starts[first:stop] - np.cumsum(pair_counts) + pair_counts, pair_counts)
         pairs = np.stack((np.repeat(own, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
         files.append(write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
-    sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
-    capped = np.flatnonzero(sizes > max_compared + 1)
-    return Receipt(
-        files, {"buckets": int((sizes > 1).sum()), "capped_buckets": len(capped), "proposed": int(compared.sum())}
-    )
+    sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))  # documents of each bucket
+    capped = int((sizes > max_compared + 1).sum())
+    counts = {"buckets": int((sizes > 1).sum()), "capped_buckets": capped, "proposed": int(compared.sum())}
+    return Receipt(files, counts)
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows into spans with about `MAX_PAIRS` pairs each."""
+    """Divide rows into spans of rows with about `MAX_PAIRS` pairs each."""
     total = np.cumsum(compared)
-    # The row that reaches each multiple of the limit ends a span; `total[-1:]` is empty without rows.
+    # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1
     return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(compared))).tolist()]))

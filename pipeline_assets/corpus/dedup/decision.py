@@ -1,4 +1,4 @@
-"""Decisions and groups of a deduplicated corpus, as files and as views."""
+"""Decisions on the documents of a deduplicated corpus, with their groups."""
 
 import difflib
 import re
@@ -23,18 +23,16 @@ Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The decision on one document.
+    """Decision on one document.
 
     Attributes:
-        doc_id: Id of the document.
-        source: Source of the document.
         decision: `kept`, or the reason code.
-        rule: Name and version of the rule.
+        rule: Name and version of the stage that decided.
         shard: Shard of the source that has the document.
         row: Row in the shard.
-        duplicate_of: Id of the kept document that replaces this one.
+        duplicate_of: Id of the kept document that this one duplicates.
         similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
-        containment: Share of this document's shingles that the kept one has.
+        containment: Share of this document's shingles that the kept document has too.
         copy_of: Id of the first document with the same normalized text; None if that is this document.
         seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
     """
@@ -53,11 +51,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document of a group.
+    """Document of a group, as an example.
 
     Attributes:
-        doc_id: Id of the document.
-        source: Source of the document.
         beginning: First characters of the text; empty for a document of a signature store.
         seen_in: Signature store that contains the document; None for a document of this corpus.
     """
@@ -69,13 +65,7 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Group of duplicates.
-
-    Attributes:
-        dropped: Number of documents that were dropped.
-        kept: The kept document.
-        samples: The first dropped documents.
-    """
+    """Group of duplicates; `dropped` counts them, `samples` are the first."""
 
     dropped: int = msgspec.field(name="gone")
     kept: GroupSample
@@ -86,7 +76,7 @@ _GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[Group, .
 
 
 def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
-    """Return the largest groups, the largest first."""
+    """Read the largest groups of duplicates, the largest first."""
     return _GROUPS_FILE.read(deduplicated.path(GROUPS_FILE))
 
 
@@ -96,11 +86,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the digests of a deduplicated corpus's sources and signature stores.
-
-    Returns:
-        Digests by name: first those of the sources, then those of the stores.
-    """
+    """Return the digests of sources and of signature stores, each by name."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -112,12 +98,7 @@ _WORD = re.compile(r"\w+")
 
 
 class GroupMember(NamedTuple):
-    """A document of a group.
-
-    Attributes:
-        corpus: Deduplicated corpus with the decision.
-        decision: Decision on the document.
-    """
+    """Document of a group, and the deduplicated corpus that decided on it."""
 
     corpus: Artifact
     decision: Decision
@@ -125,13 +106,11 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentGroup:
-    """A group of duplicates in one deduplicated corpus.
+    """Group of duplicates in one deduplicated corpus.
 
     Attributes:
-        corpus: The deduplicated corpus.
-        kept_id: Id of the kept document.
         seen_in: Signature store that contains the kept document; None for a document of this corpus.
-        kept: Decision on the kept document, in the store's corpus if it is in a store; None if that corpus is missing.
+        kept: Kept document. If it is in a store, the corpus is the store's; None if that corpus is missing.
         dropped: Dropped documents, in the order of the corpus.
     """
 
@@ -143,11 +122,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield the group of a document in each deduplicated corpus of a data root.
-
-    Raises:
-        InputError: A corpus is damaged.
-    """
+    """Yield the group of a document in each deduplicated corpus of a data root."""
     for folder, manifest in lineage.sealed.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
@@ -170,7 +145,7 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
 
 
 def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
-    """Return the corpus that a signature store was built from; None if it is missing."""
+    """Return the corpus that a signature store describes; None if missing."""
     _, stores = input_digests(corpus)
     try:
         [signed] = lineage.locate(stores[name]).manifest.identity.upstream
@@ -180,11 +155,7 @@ def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | No
 
 
 def read_document(lineage: Lineage, member: GroupMember) -> Document:
-    """Read a document from the source that was deduplicated.
-
-    Raises:
-        InputError: The source is missing from the data root.
-    """
+    """Read a document from its source, or raise InputError if that is missing."""
     from pipeline_assets.corpus.formats.jsonl_zst import read_line
 
     sources, _ = input_digests(member.corpus)
@@ -193,13 +164,13 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
-    """Yield the differences of two texts by their normalized words.
+    """Yield the differences of two texts, compared by their normalized words.
 
-    Passages appear as they are written in the texts: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Between
-    differences, `context` equal words of the new text are shown on each side.
+    Differences are passages as written: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Around them are up to
+    `context` equal words of the new text.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
-    # The rule of `words.normalize`.
+    # Lower each character as `words.normalize` does.
     old_keys, new_keys = (["".join(char.lower()[0] for char in word[0]) for word in words] for words in (before, after))
     opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
@@ -212,7 +183,7 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and last `tail` words, with a count of the others."""
+    """Yield the first `head` and last `tail` words, with a count of the words between."""
     omitted = stop - start - head - tail
     if omitted <= 1:
         yield _original_text(text, words, start, stop)

@@ -1,7 +1,4 @@
-"""Deduplication of a corpus: kept documents and a decision for each document.
-
-The inputs are Document shards of several sources. An interrupted build continues with its finished shards.
-"""
+"""Deduplication of a corpus: kept documents and a decision for each document."""
 
 import functools
 from collections import Counter
@@ -65,23 +62,18 @@ def dedup_corpus(
     settings: RunSettings,
     seen: Mapping[str, Artifact] = MappingProxyType({}),
 ) -> BuildResult:
-    """Deduplicate a corpus.
+    """Deduplicate the corpora of several sources together.
+
+    The documents of the signature stores `seen` precede those of the sources, and all of them are kept.
 
     Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
-    unless the mode is `exact`, `edges.parquet`, all pairs with the threshold's similarity or more; `groups.json`, the
+    unless the mode is `exact`, `edges.parquet`, the pairs whose similarity reaches the threshold; `groups.json`, the
     largest groups with samples; rejects.
-
-    Args:
-        staging: Staging directory of the build.
-        sources: Corpora by source.
-        recipe: Rules of the deduplication.
-        settings: Run settings.
-        seen: Signature stores by name; all their documents are kept and precede all others.
 
     Raises:
         UsageError: No document has the quality column, the signatures of a store cannot be compared, or faiss is
             configured but not installed.
-        InputError: A line is not a Document, or two documents have the same id.
+        InputError: A line is not a Document, two documents have the same id, or there are over 2**32 documents.
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
@@ -121,7 +113,7 @@ def prepare_run(
     settings: RunSettings,
     seen: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards: limit its workers and load their kernels."""
+    """Prepare the deduplication of shards, with workers that load its kernels."""
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
     return DedupRun(staging, shards, recipe, settings, run_stage, seen)
@@ -143,7 +135,7 @@ def find_near_duplicates(
 
 
 def publish_edges(staging: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
-    """Write all edges to one file, sorted by the later document, then by the other."""
+    """Write all edges to one file, sorted by later document, then by earlier document."""
     tables = parquet.regroup_rows((_read_edges(run, seen) for run in runs), EDGE_SCHEMA)
     return parquet.write_table(staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
@@ -161,9 +153,8 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
     """Yield the requested documents of a store with their numbers in the corpus."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
-        rows = parquet.read_columns(store.documents_file, ["doc_id", "source"]).take(
-            to_arrow(np.array(store_numbers) - store.first_number)
-        )
+        store_rows = to_arrow(np.array(store_numbers) - store.first_number)
+        rows = parquet.read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
             yield number, GroupSample(row["doc_id"], row["source"], "", store.name)
 
@@ -176,10 +167,8 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
     }
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
-    rows = [
-        Group(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
-        for group in groups
-    ]
+    members = (tuple(samples[number] for number in group.members) for group in groups)
+    rows = [Group(group.dropped, samples[group.kept], own) for group, own in zip(groups, members, strict=True)]
     with DurableFile(dedup.staging.path(GROUPS_FILE)) as file:
         file.write(msgspec.json.encode(rows))
     return OutputFile.plain(GROUPS_FILE, len(rows), file)

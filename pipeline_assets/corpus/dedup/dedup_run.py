@@ -1,7 +1,7 @@
 """State that the steps of a deduplication share.
 
-The steps work on files: sketches → exact copies → pairs → edges → decisions → documents. A task handles a shard of the
-corpus or a range of sorted data.
+Each step writes files that the next one reads: sketches → exact copies → pairs → edges → decisions → documents. A task
+of a step handles a shard of the corpus, or a range of keys of sorted runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,36 +21,24 @@ from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir
 
-_PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
+_PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
 _MIN_WORKER_BYTES = 64 << 20
 
 
 def worker_bytes(settings: RunSettings) -> int:
-    """Compute the memory for data of one worker, in bytes.
-
-    Each process needs 200 MiB for libraries. The result is at least 64 MiB, even if that exceeds the memory limit.
-    """
+    """Return the bytes of memory for one worker's data, 64 MiB at least."""
     available = settings.memory_bytes - _PROCESS_BYTES
     return max(available // max(settings.workers, 1) - _PROCESS_BYTES, _MIN_WORKER_BYTES)
 
 
 def min_parts(settings: RunSettings) -> int:
-    """Compute the smallest number of parts that keeps all workers busy."""
+    """Return the smallest number of tasks of a step that keeps all workers busy."""
     return 4 * settings.workers if settings.workers > 1 else 1
 
 
 @dataclass(frozen=True)
 class DedupRun:
-    """A deduplication in progress.
-
-    Attributes:
-        staging: Staging directory of the build.
-        shards: Shards of the corpus, in order.
-        recipe: Rules of the deduplication.
-        settings: Run settings.
-        run_stage: Runner of tasks.
-        seen: Signature stores whose documents precede those of the shards.
-    """
+    """Deduplication in progress; documents of `seen` precede those of `shards`."""
 
     staging: StagingDir
     shards: Sequence[CorpusShard]
@@ -66,10 +54,7 @@ class DedupRun:
 
     @property
     def documents(self) -> int:
-        """Number of documents in the signature stores and in the shards.
-
-        Unreadable rows of the shards have a number too.
-        """
+        """Number of documents in stores and shards, poison rows included."""
         return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
@@ -77,12 +62,12 @@ class DedupRun:
         return list(self.run_stage(stage, list(tasks), self.staging))
 
     def run_paths(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
-        """Return the paths of the runs that receipts list below an area."""
+        """Return the paths of the runs in one folder that receipts list."""
         files = (file.path for receipt in receipts for file in receipt.files)
         return tuple(self.staging.path(path) for path in files if path.startswith(f"{area}/"))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents in columns of runs."""
+        """Return a bitmap of the documents in some columns of runs."""
         members = empty_bitmap(self.documents)
         for run in runs:
             for column in read_columns(run, list(columns)).columns:

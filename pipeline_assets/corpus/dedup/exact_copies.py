@@ -26,16 +26,14 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 _EXACT, _COPIES = f"{WORK}/exact", f"{WORK}/copies.set"
 _HASH_BYTES = 250  # memory for a row: as read, sorted and written
-_SEEN_ROWS = 4  # rows of stores, which are only read, that need as much memory as one row that is sorted and paired
+_SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory as one that is sorted and paired
 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies of a corpus; empty if the recipe does not look for them.
+    """Runs of exact copies, and the file of the bitmap of all copies.
 
-    Attributes:
-        runs: Runs of `find_copies_in_range`.
-        copies: File of the bitmap of all copies.
+    Both are empty if the recipe does not request exact copies.
     """
 
     runs: Runs = ()
@@ -53,37 +51,29 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
 
 
 def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
-    """Divide the keys into ranges that fit in memory together with the rows of stores."""
+    """Divide keys into ranges whose rows, with those of stores, fit in memory."""
     rows = total_rows(runs) + total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
     return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
 
 
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find the exact copies in a range of hashes.
+    """Find the exact copies in a range of hashes; a store may have the original.
 
-    The original may be a document of a store.
-
-    Files: a run by `number` of the copy; `first` and `first_id` are the priority and id of the kept document. Counts:
-    `copies`.
+    Files: a run by `number` of the copy; `first` and `first_id` are priority and id of the original. Counts: `copies`.
     """
     table = read_with_seen(hashes, seen)
     high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))
-    # Group equal hashes; the document with the lowest priority is first in each group.
+    # Sort equal 128-bit hashes together (the last key is the primary one), the lowest priority first.
     sorted_rows = np.lexsort((order, low, high))
     is_original = is_first_in_group(high[sorted_rows], low[sorted_rows])
-    # The first row of each row's group.
+    # First position of each position's group: the running maximum is the latest position of an original.
     firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(sorted_rows)), 0))
     copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(order[sorted_rows]))
     first_rows, copy_numbers = sorted_rows[firsts[copies]], document_numbers(order[sorted_rows[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
-    run = to_table(
-        {
-            "number": copy_numbers[by_number],
-            "first": order[first_rows],
-            "first_id": table["doc_id"].take(to_arrow(first_rows)),
-        }
-    )
+    first_ids = table["doc_id"].take(to_arrow(first_rows))
+    run = to_table({"number": copy_numbers[by_number], "first": order[first_rows], "first_id": first_ids})
     return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
 
 

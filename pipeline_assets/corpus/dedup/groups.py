@@ -10,18 +10,18 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
 from pipeline_assets.spine.staging import Receipt
 
-GROUPS, MEMBERS = 10, 3  # groups in the report, and dropped documents shown of each
+GROUPS, MEMBERS = 10, 3  # groups in the report, and the dropped documents that it shows of each
 _BLOCK_DOCUMENTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class LargeGroup:
-    """A group of duplicates.
+    """Group of duplicates, as document numbers.
 
     Attributes:
         kept: Number of the kept document.
-        dropped: How many documents were dropped for it.
-        members: Numbers of the first dropped documents.
+        dropped: Count of the documents that were dropped for it.
+        members: Numbers of the first of these.
     """
 
     kept: int
@@ -30,7 +30,7 @@ class LargeGroup:
 
 
 def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
-    """Find the largest groups, the largest first; of equal ones, the one kept first.
+    """Find the ten largest groups, the largest first; ties by the kept document.
 
     Memory: four bytes for each of 16 Mi documents at a time, and the dropped rows of one shard.
     """
@@ -39,9 +39,10 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
         counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
         for path in row_files:
+            # Count one for the kept document of each dropped row, if it is in this block.
             positions = np.fromfile(path, DROPPED_ROW_DTYPE)["kept"].astype(np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
-        # The tenth largest count of the block; smaller groups cannot be among the ten largest.
+        # Groups below the tenth largest count of their block cannot be among the ten largest of all.
         lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
         large = np.flatnonzero(counts >= max(int(lowest), 1))
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)

@@ -2,10 +2,11 @@
 
 MinHash: Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3.
 
-A shingle is n consecutive words. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64,
-mixed, and 1 instead of 0. Signatures equal those of datasketch 2.0 with its default scheme `affine32`, computed from
-the lower 32 bits of that hash: MurmurHash3's finalizer mixes them, and permutation k is `a[k] * h + b[k]` modulo 2**32.
-`a` and `b` are drawn from the seed as datasketch draws them.
+A shingle is n consecutive words. Its hash is a polynomial modulo 2**64: the hashes of its words are the coefficients,
+and the base is the odd constant `POLYNOMIAL`. The result is mixed, and 0 becomes 1. Signatures equal those of
+datasketch 2.0 with its default scheme `affine32`, computed from the lower 32 bits of the shingle's hash: MurmurHash3's
+finalizer mixes these bits to h, and permutation k is `a[k] * h + b[k]` modulo 2**32. `a` and `b` are drawn from the
+seed as datasketch draws them. Number k of a signature is the minimum of permutation k over all shingles.
 """
 
 import functools
@@ -20,17 +21,15 @@ from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mix_
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # multipliers of MurmurHash3's 32-bit finalizer
 _16, _13 = np.uint32(16), np.uint32(13)
-_EMPTY = np.uint32(2**32 - 1)  # minimum of no hashes
+_EMPTY = np.uint32(2**32 - 1)  # number in the signature of a document without shingles
 _ONE = np.uint64(1)
 
 
 @functools.cache
 def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
-    """Draw `a` and `b` of the recipe's permutations, shape (2, permutations).
-
-    `a` is odd, so each permutation is a bijection.
-    """
+    """Draw `a` and `b` of the recipe's permutations, shape (2, permutations)."""
     random = np.random.RandomState(recipe.seed)
+    # 2 * n + 1 is odd, so it has an inverse modulo 2**32 and each permutation is a bijection.
     a = random.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return np.stack([a, random.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
 
@@ -39,8 +38,8 @@ def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[
     """Hash the shingles of documents, in the order of the texts.
 
     Returns:
-        Hashes of all shingles, and offsets of shape (documents + 1,). Document d has the hashes from `offsets[d]` to
-        before `offsets[d + 1]`: none if it has too few words.
+        Hashes of all shingles, and offsets of shape (documents + 1,). The hashes of document d are
+        `hashes[offsets[d] : offsets[d + 1]]`: none if it has too few words.
     """
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -53,7 +52,8 @@ def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[
 def _hash_shingles(
     batch: NormalizedBatch, shingle_words: int, hashes: NDArray[np.uint64], offsets: NDArray[np.int64]
 ) -> None:
-    # A word's coefficient after `shingle_words` more words; a rolling hash subtracts the oldest word with it.
+    # Horner's rule: each new word multiplies the sum by the base once more. So after `shingle_words` further words, a
+    # word contributes its hash times base ** shingle_words. The rolling hash subtracts this for the oldest word.
     power = np.uint64(1)
     for _ in range(shingle_words):
         power = power * POLYNOMIAL
@@ -61,38 +61,38 @@ def _hash_shingles(
         words = batch.word_hashes[batch.first_words[document] : batch.first_words[document + 1]]
         shingles = hashes[offsets[document] : offsets[document + 1]]
         rolled = np.uint64(0)
-        # Start with all words of the first shingle but its last.
+        # Start with all words of the first shingle except its last, which the loop below adds.
         for word in range(min(shingle_words - 1, len(words))):
             rolled = rolled * POLYNOMIAL + words[word]
         for shingle in range(len(shingles)):
             rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]  # add the newest word
             if shingle:
                 rolled -= words[shingle - 1] * power  # remove the word before the shingle
-            shingles[shingle] = max(mix_bits(rolled), _ONE)
+            shingles[shingle] = max(mix_bits(rolled), _ONE)  # 1 instead of 0
 
 
 def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Hash the distinct shingles of documents, ascending in each document.
 
     Returns:
-        Hashes and offsets, see `_text_shingles`.
+        Hashes, and offsets of shape (documents + 1,); document d has `hashes[offsets[d] : offsets[d + 1]]`.
     """
     hashes, offsets = _text_shingles(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
     is_last = np.append(hashes[:-1] != hashes[1:], True)  # keep the last of several equal hashes
-    # Keep the last hash of each document, even if the next document begins with the same one.
+    # Keep the last hash of each document, which ends before the next offset, even if the next document begins with an
+    # equal hash. (Without any hash, `is_last` has one entry too many, which the slice drops.)
     is_last[offsets[1:][offsets[1:] > 0] - 1] = True
     kept = np.flatnonzero(is_last[: len(hashes)])
-    # A new offset is the number of hashes kept before the old one.
+    # A new offset is the number of kept hashes before the old offset.
     return hashes[kept], np.searchsorted(kept, offsets)
 
 
 def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
-    """Compute the MinHash signatures of documents.
+    """Compute the MinHash signatures of documents, shape (documents, permutations).
 
-    Returns:
-        Shape (documents, permutations); 2**32 - 1 everywhere for a document without shingles.
+    A document without shingles has 2**32 - 1 everywhere.
     """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
     signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
@@ -113,28 +113,28 @@ def _murmur_mix(shingle: np.uint64) -> np.uint32:
 def _sign(
     hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
 ) -> None:
-    """Reduce the shingles of each document to the minimum of each permutation.
+    """Set signature number k to the minimum of permutation k over all shingles.
 
-    Four shingles per pass: reading and writing the signature costs as much as one shingle.
+    A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     """
     a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
         shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
         last = len(shingles) - 1
-        # A last pass with fewer than four shingles repeats the last one, which changes no minimum.
+        # A pass that has fewer than four shingles left repeats the last one, which changes no minimum.
         for shingle in range(0, len(shingles), 4):
             h0 = _murmur_mix(shingles[shingle])
             h1 = _murmur_mix(shingles[min(shingle + 1, last)])
             h2 = _murmur_mix(shingles[min(shingle + 2, last)])
             h3 = _murmur_mix(shingles[min(shingle + 3, last)])
-            for k in range(len(a)):
+            for k in range(len(a)):  # products and sums of uint32 wrap around: modulo 2**32
                 first = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
                 second = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
                 signature[k] = min(signature[k], min(first, second))
 
 
 def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
-    """Compute the keys of the bands of signatures; a common key proposes a pair.
+    """Compute the band keys of signatures; a common key proposes a pair.
 
     A signature is cut twice: into bands of adjacent numbers, and into equally many bands of numbers that are `bands`
     apart. Bands of different cuts share about one number, so the second cut finds most pairs that the first one misses,
@@ -143,7 +143,7 @@ def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArra
     Args:
         signed: Signatures, shape (documents, permutations).
         bands: Number of bands in one cut.
-        salt: Documents with different salts share no key.
+        salt: Documents with different salts share no key, except by a collision of hashes.
 
     Returns:
         Shape (documents, 2 * bands), or (documents, bands) if both cuts are equal: one band, or one row per band.
@@ -158,21 +158,20 @@ def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: N
     rows = signed.shape[1] // bands
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
-            # First cut: `rows` adjacent numbers. Second cut: every `bands`-th number.
+            # First cut: band 0, 1, … takes `rows` adjacent numbers. Second cut: band `bands` + i takes number i and
+            # every `bands`-th number after it.
             first, step = (band * rows, 1) if band < bands else (band - bands, bands)
-            key = mix_bits(mix_bits(salt) ^ np.uint64(band))  # different bands share no key
+            key = mix_bits(mix_bits(salt) ^ np.uint64(band))  # equal numbers in different bands give different keys
             for row in range(rows):
                 key = mix_bits(key ^ np.uint64(signed[document, first + row * step]))
             keys[document, band] = key
 
 
 def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Compute one bit per number of each signature: the lowest one after mixing.
+    """Compute binary sketches: one bit for each number of a signature.
 
-    Permutations are affine modulo 2**32, so unmixed lowest bits would all depend only on whether a hash is odd.
-
-    Returns:
-        Shape (documents, permutations / 8).
+    The bit is the lowest one after mixing. Permutations are affine modulo 2**32, so unmixed lowest bits would all
+    depend only on whether a hash is odd. Shape (documents, permutations / 8).
     """
     key = (signed ^ (signed >> _16)) * _FIRST  # `_murmur_mix` for arrays
     key = (key ^ (key >> _13)) * _SECOND

@@ -1,8 +1,8 @@
 """Proposal of pairs by faiss: binary sketches that differ in few bits.
 
 A sketch has one bit of each mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König 2010,
-arXiv 0910.3349). Two documents have equal bits with a probability of (1 + s) / 2, where s is their Jaccard similarity.
-The search is exhaustive, so the pairs depend on the sketches alone, not on the device.
+arXiv 0910.3349). A bit of two documents is equal with a probability of (1 + s) / 2, where s is their Jaccard
+similarity. The search is exhaustive, so the pairs depend on the sketches alone, not on the device.
 """
 
 import itertools
@@ -28,9 +28,8 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
 
-
 BLOCK_DOCUMENTS = 1 << 16
-_QUERIES = 128  # in one search: if they match a whole block, the answers take 100 MiB
+_QUERIES = 128  # in one search: if they match a whole block, the results take 100 MiB
 _NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
 
 
@@ -40,7 +39,7 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Numbers of the sources; all 0 if documents of any two sources are compared.
+        sources: Number of each document's source; all 0 if sources are compared with each other.
     """
 
     orders: NDArray[np.uint64]
@@ -51,7 +50,7 @@ class _Sketches(NamedTuple):
 def neighbour_tasks(
     dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
-    """Return the tasks of all blocks, each with the blocks before it."""
+    """Return a task for each block, which compares it with earlier blocks."""
     stores = (store.sketches for store in dedup.seen)
     seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
     own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_parts(dedup.settings)), 1))
@@ -79,9 +78,9 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Each document is paired with the first `max_compared` near ones of each block. If `sources` is not None, only
-    documents of one source are paired; it lists spans of documents, each as the number of the first one and the source.
-    `device` is a GPU; None is the CPU.
+    Of each block, at most the first `max_compared` + 1 near documents are paired. `sources` lists spans of documents,
+    each as the number of its first document and its source, and only documents of one source are paired; None pairs
+    documents of all sources. `device` is the number of a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -117,7 +116,7 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
         return np.zeros(len(documents), np.int64)
     firsts, names = zip(*spans, strict=True)
     _, codes = np.unique(names, return_inverse=True)
-    # The span of a document is the last one that begins at or before it.
+    # A document is in the last span that begins at or before it.
     sources: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
     return sources
 
@@ -125,10 +124,7 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
 def _near_pairs(
     queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield later and earlier documents of near pairs, shape (2, pairs).
-
-    Sources are searched one by one, with `_QUERIES` documents at a time.
-    """
+    """Yield near pairs, shape (2, pairs): later and earlier documents."""
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         own, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
@@ -138,9 +134,9 @@ def _near_pairs(
             query, place = index.near(bits[start : start + _QUERIES])
             is_before = earlier[place] < later[query]
             query, place = query[is_before], place[is_before]
-            # Position among the near documents of the same query; queries ascend.
+            # Rank of each result among those of its query: `query` ascends, so the search finds where the query begins.
             rank = np.arange(len(query)) - np.searchsorted(query, query)
-            is_proposed = rank <= max_compared  # one more than is compared, so that `verify_pairs` counts capped ones
+            is_proposed = rank <= max_compared  # one more than `verify_pairs` compares, which shows it the capped ones
             yield np.stack([later[query[is_proposed]], earlier[place[is_proposed]]])
 
 
@@ -159,18 +155,14 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find all near sketches.
-
-        Returns:
-            Numbers of queries and positions in the block, sorted by both.
-        """
+        """Find all near sketches: query and position of each, sorted by both."""
         if self._gpu is None:
             query, place = self._within(queries)
         else:
             nearest = min(_NEAREST, self._all.ntotal)
             distances, places = self._gpu.search(queries, nearest)
             is_near = distances <= self._max_distance
-            # If even the farthest result is near, others may be missing: search these queries on the CPU.
+            # If even the farthest returned sketch is near, near ones may be missing: search this query on the CPU.
             is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
             query, column = np.nonzero(is_near & ~is_cut[:, None])
             cut_query, cut_place = self._within(queries[is_cut])
@@ -180,17 +172,13 @@ class _SketchIndex:
         return query[order], place[order]
 
     def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        # faiss excludes the radius itself; `limits` are offsets of each query's results.
+        # faiss excludes the radius itself, so it is one more. `limits` are the offsets of each query's results.
         limits, _, places = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
         return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), places
 
 
 def load_faiss() -> ModuleType:
-    """Import faiss.
-
-    Raises:
-        UsageError: Faiss is not installed.
-    """
+    """Import faiss, or raise UsageError if it is not installed."""
     try:
         import faiss
     except ImportError:
@@ -201,16 +189,9 @@ def load_faiss() -> ModuleType:
 
 
 def select_faiss_device(requested: int | None) -> int | None:
-    """Choose the device that searches, and log it.
+    """Choose and log the device that searches: a GPU's number, or None (CPU).
 
-    Args:
-        requested: Number of a GPU; None for the CPU.
-
-    Returns:
-        The requested GPU, else the first one; None, the CPU, if no GPU is usable or requested.
-
-    Raises:
-        UsageError: Faiss is not installed.
+    If the requested GPU does not exist, GPU 0 searches; without a usable GPU, the CPU.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

@@ -1,4 +1,4 @@
-"""Proposal of near duplicates: the probability that pairs are compared."""
+"""Probability that a pair of near duplicates is proposed, by its similarity."""
 
 import math
 from dataclasses import dataclass
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Signature cut into bands of `rows` numbers.
-
-    Documents that are equal in one band are compared.
-    """
+    """Cut of a signature into bands of `rows` numbers; an equal band proposes."""
 
     bands: int
     rows: int
@@ -21,16 +18,17 @@ class Banding:
         """Return the probability that one cut proposes a pair of this Jaccard similarity.
 
         `band_keys` cuts twice, so this is a lower bound: with 14 bands of 8 rows, the second cut finds five in six of
-        the pairs at 0.8 that the first one misses.
+        the pairs of similarity 0.8 that the first cut misses.
         """
+        # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
 
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with the most rows that proposes a share `recall` of pairs.
+    """Return the banding with most rows that proposes `recall` of the pairs.
 
-    The pairs have the Jaccard similarity `threshold`; pairs above it are found more often. More rows mean fewer
-    needless comparisons. Every permutation is used. If no banding reaches `recall`, bands have one row.
+    These are the pairs of similarity `threshold`; more similar pairs are proposed more often. More rows mean fewer
+    needless comparisons. Bands times rows are `permutations`. If no banding reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -39,7 +37,7 @@ def recommend_banding(permutations: int, threshold: float, recall: float) -> Ban
 
 @dataclass(frozen=True)
 class Distance:
-    """Largest distance of binary sketches whose documents are compared, in bits."""
+    """Rule for binary sketches: a pair is proposed if few of its bits differ."""
 
     bits: int
     max_distance: int
@@ -48,14 +46,11 @@ class Distance:
         return f"{self.max_distance} of {self.bits} bits may differ"
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that a pair of this Jaccard similarity is proposed.
-
-        Each bit differs with a probability of (1 - s) / 2.
-        """
-        differs = (1 - similarity) / 2
+        """Return the probability that a pair of this Jaccard similarity is proposed."""
+        differs = (1 - similarity) / 2  # probability that one bit differs
         if differs == 0:
             return 1.0
-        # Binomial probabilities of all distances up to the largest, by logarithms, as the binomials are huge.
+        # Sum the binomial probabilities of all distances up to the largest. Logarithms, because binomials are huge.
         logs = (
             math.log(math.comb(self.bits, distance))
             + distance * math.log(differs)
@@ -66,10 +61,9 @@ class Distance:
 
 
 def recommend_distance(bits: int, threshold: float, recall: float) -> Distance:
-    """Return the smallest distance that proposes a share `recall` of pairs.
+    """Return the smallest distance that proposes `recall` of the pairs.
 
-    The pairs have the Jaccard similarity `threshold`. If no distance reaches `recall`, it is just below half of the
-    bits.
+    These are the pairs of similarity `threshold`. If no distance reaches `recall`, it is just below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (Distance(bits, max_distance) for max_distance in range(largest))

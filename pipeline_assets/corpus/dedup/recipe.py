@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommend_banding, recommend_distance
 from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
-TARGET_RECALL = 0.95  # share of the pairs at the threshold that are proposed
+TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
@@ -20,11 +20,7 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 
 
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
-    """Return a validator of decimals in (0, 1] with at most six decimal places.
-
-    Args:
-        what: Name of the value in messages.
-    """
+    """Return a validator of decimals in (0, 1]; `what` names them in errors."""
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
@@ -37,11 +33,7 @@ def fraction_above_zero(what: str) -> pydantic.AfterValidator:
 
 
 class MinHashRecipe(RecipeSection):
-    """Proposal of pairs by MinHash.
-
-    A pair is proposed if all rows of a band are equal, in one of two cuts of the signatures into bands, see
-    `band_keys`.
-    """
+    """Proposal of pairs with an equal MinHash band in one of two cuts."""
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
@@ -60,10 +52,7 @@ class MinHashRecipe(RecipeSection):
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Proposal of pairs by binary sketches that differ in few bits.
-
-    Each permutation gives one bit.
-    """
+    """Proposal of pairs whose binary sketches, a bit per permutation, are near."""
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
@@ -74,7 +63,7 @@ class BinarySketchRecipe(RecipeSection):
 
     @property
     def permutations(self) -> int:
-        """Numbers in a signature."""
+        """Number of MinHash permutations, one per bit."""
         return self.bits
 
     @pydantic.model_validator(mode="after")
@@ -86,15 +75,13 @@ class BinarySketchRecipe(RecipeSection):
 
 
 class NearRecipe(RecipeSection):
-    """Rules for near duplicates.
-
-    MinHash bands or binary sketches propose pairs; the shingles of the texts decide.
+    """Rules for near duplicates: a section proposes pairs, shingles decide.
 
     Attributes:
         minhash: Proposal by MinHash; None if `faiss` proposes.
         faiss: Proposal by binary sketches; None if `minhash` proposes.
-        threshold: Lowest Jaccard similarity of two sets of shingles that makes documents duplicates.
-        max_compared: Each document is compared with at most this many earlier documents of a bucket of equal bands, or
+        threshold: Lowest Jaccard similarity of the shingles of duplicates.
+        max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands, or
             with near sketches.
     """
 
@@ -134,7 +121,7 @@ class NearRecipe(RecipeSection):
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
-        """The section that proposes pairs."""
+        """Section that proposes pairs."""
         proposer = self.minhash or self.faiss
         assert proposer is not None
         return proposer
@@ -147,7 +134,7 @@ class NearRecipe(RecipeSection):
         return Banding(self.minhash.bands, self.minhash.rows)
 
     def recommended_proposal(self) -> "Banding | Distance":
-        """Return the proposal with the fewest needless comparisons that reaches `TARGET_RECALL`."""
+        """Return the cheapest proposal that reaches `TARGET_RECALL`."""
         recommend = recommend_banding if self.minhash is not None else recommend_distance
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)
 
@@ -163,9 +150,9 @@ class DedupRecipe(RecipeSection):
 
     Attributes:
         mode: `exact` compares normalized texts, `near` sets of shingles, `both` first texts, then sets.
-        scope: Whether a document may be the duplicate of a document in another source.
+        scope: `global` compares documents of all sources, `per-source` only documents of one source.
         selection: Duplicate to keep: the first in the order of sources and rows, the longest (in UTF-8 bytes), or the
-            one with the highest `quality_column`; the first of several such documents.
+            document with the highest `quality_column`; of several such documents, the first.
         quality_column: Numeric column in the documents' meta, compared as float32; documents without it come last.
         near: Rules for near duplicates; None if the mode is `exact`.
     """
@@ -185,7 +172,7 @@ class DedupRecipe(RecipeSection):
         return content
 
     def signature_keys(self) -> dict[str, Any]:
-        """Return the keys that signatures of different corpora must have in common."""
+        """Return the keys that comparable signatures must have in common."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"

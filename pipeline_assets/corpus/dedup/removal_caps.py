@@ -16,8 +16,6 @@ _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, 
 
 
 class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
-    """Counts of a source in the manifest."""
-
     rows_in: int
     exact_duplicate: int
     near_duplicate: int
@@ -27,10 +25,7 @@ _BySource = dict[str, _Removals]
 
 
 class RemovalCaps(SourceCaps):
-    """Caps on the fraction of a source's documents that are dropped.
-
-    They change no byte.
-    """
+    """Caps on the dropped fraction of each source; they change no byte."""
 
     check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
@@ -62,12 +57,7 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield the errors in a recipe's caps: unknown sources, or caps without `dedup`.
-
-    Args:
-        recipe: Content of the recipe file.
-        sources: Names of its sources.
-    """
+    """Yield errors in a recipe's caps: unknown sources, or no section `dedup`."""
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)

@@ -1,14 +1,13 @@
-"""Repetition within a source: documents whose byte windows occur in earlier ones.
+"""Repetition within a source: byte windows that earlier documents have.
 
 Documents are visited in order. A window is seen if an earlier kept document has it; windows of dropped documents do not
-count, so no passage is lost through a chain. A document is dropped if more than `max_share` of its windows are seen.
+count, so no passage is lost through a chain. A document is dropped if more than `max_share` of its selected windows
+(see `window_hashes`) are seen.
 
 Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
-documents have; decide in one pass over these, in the order of documents. Shards, workers and ranges do not change the
-result. Memory: a range of sorted data with all rows of its most frequent window; in the last step a bit for each
-repeated window. Files take 16 bytes per selected window.
-
-Selection of windows: see `window_hashes`.
+documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
+change the result. Memory: a range of sorted data with all rows of its most frequent window; in the last step a bit for
+each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -46,8 +45,6 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _POISON_ROWS = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
-
-
 _decoder = msgspec.json.Decoder(LicensedText)
 
 
@@ -62,11 +59,8 @@ def select_shard(
     """Write the selected windows of one shard as sorted runs.
 
     Documents with a license tag in `refused_licences` are skipped. Files: runs by `hash` of a window, with the `number`
-    of its document and the `windows` of that document; one row for each distinct window of a document. Notes: `fatal`,
-    the poison rows.
-
-    Raises:
-        InputError: A line is not a Document.
+    of its document and the number of that document's `windows`; a row for each distinct window of a document. Notes:
+    `fatal`, the poison rows.
     """
     files: list[OutputFile] = []
     fatal: list[int] = []
@@ -92,30 +86,25 @@ def _write_run(
     hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
     is_distinct = is_first_in_group(hashes, documents)
     hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
-    windows = np.bincount(rows)[rows].astype(np.uint32)
+    windows = np.bincount(rows)[rows].astype(np.uint32)  # rows of each document, repeated at each of its rows
     columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
     return write_run(folder, name, to_table(columns))
 
 
 _ROW_BYTES = 120  # memory for a row: as read, sorted and written
 _32, _3, _7, _ONE = np.uint64(32), np.uint64(3), np.uint64(7), np.uint8(1)
-_LOWER = np.uint64(2**32 - 1)
+_LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """Repetition in one shard.
-
-    Attributes:
-        dropped: Dropped documents, as a range of the runs of all shards.
-        poison_rows: Poison rows.
-    """
+    """Repetition in one shard: dropped documents, as a key range, and poison rows."""
 
     dropped: KeyRange
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Return the dropped rows with the share of their windows that are seen."""
+        """Return the share of seen windows of each dropped row."""
         if not self.dropped.runs:
             return {}
         table = self.dropped.table()
@@ -133,16 +122,10 @@ def find_repeating_documents(
 ) -> list[ShardRepeats]:
     """Find the documents of a source that repeat earlier ones, shard by shard.
 
-    Args:
-        run: Runner of tasks.
-        staging: Staging directory of the build.
-        shards: Shards of the source, in order.
-        recipe: Windows, and the share that drops a document.
-        refused_licences: License tags whose documents are skipped, because they are dropped anyway.
-        settings: Run settings.
+    Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway.
 
     Raises:
-        InputError: A line is not a Document, or the source has too many documents.
+        InputError: A line is not a Document, or the source has more than 2**32 documents.
     """
     firsts = [0, *np.cumsum([shard.rows for shard in shards], dtype=np.int64).tolist()]
     if firsts[-1] > MAX_DOCUMENTS:
@@ -187,15 +170,17 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
     """Find the windows in a range of hashes that at least two documents have.
 
     Files: a run by `number` of a document; `window` has the number of the range in the upper 32 bits and the window's
-    number in the range in the lower ones; `windows` of the document. Counts: `repeated_windows`.
+    number in the range in the lower 32; the document's `windows`. Counts: `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])
     order = np.argsort(hashes)
     is_new = is_first_in_group(hashes[order])
-    # A hash occurs once if it and the next row are both new; the roll compares the last row with the first, new one.
+    # A hash occurs once if its row and the next row both begin a hash. The roll puts the first row, which begins one,
+    # after the last.
     is_repeated = ~(is_new & np.roll(is_new, -1))
     order, is_new = order[is_repeated], is_new[is_repeated]
+    # Number the remaining hashes from 0: each new one adds 1 to the running sum.
     windows = np.cumsum(is_new) - 1 + (range_number << 32)
     documents = to_numpy(table["number"])[order]
     by_document = np.argsort(documents)
@@ -219,7 +204,7 @@ def _decide_all(
     """Decide on all documents in order, with at most about `max_rows` rows in memory.
 
     `firsts` has the number of repeated windows before each range of hashes, then of all. Files: runs by `number` of a
-    dropped document, with the `share` of its windows that are seen, float64.
+    dropped document, with the `share` of its windows that are seen.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
@@ -239,6 +224,7 @@ def _decide_all(
 @inner
 def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
     """Return the number of a window among the repeated windows of all ranges."""
+    # The range, in the upper half, has `firsts` windows before it; the lower half counts within the range.
     return firsts[window >> _32] + (window & _LOWER)  # type: ignore[no-any-return]
 
 
@@ -256,17 +242,18 @@ def _drop_repeating(
 ) -> int:
     """Fill `dropped` and `shares`, and return the number of dropped documents.
 
-    Rows are in the order of `documents`. `totals` counts all windows of a row's document, including windows that no
-    other document has. `seen` has a bit for each repeated window; those of kept documents are set.
+    Rows ascend by document. `totals` counts all windows of a row's document, including windows that no other document
+    has. `seen` has a bit for each repeated window, which is set if a kept document has the window.
     """
     number = start = 0
     while start < len(documents):
         stop, seen_windows = start, 0
-        # Count the seen windows of one document.
+        # Count the seen windows of one document: test bit number % 8 of byte number // 8.
         while stop < len(documents) and documents[stop] == documents[start]:
             window = _window_number(windows[stop], firsts)
             seen_windows += bool(seen[window >> _3] >> np.uint8(window & _7) & _ONE)
             stop += 1
+        # seen / total > numerator / denominator, in integers; the recipe's limit of nine decimals prevents an overflow.
         if seen_windows * denominator > numerator * totals[start]:
             dropped[number], shares[number] = documents[start], seen_windows / totals[start]
             number += 1

@@ -1,9 +1,9 @@
 """Resolution: the greedy rule that drops documents by their edges.
 
-Documents are visited in their total order; one is dropped if and only if it has an edge to a kept one. So a chain of
-similar pairs never drops a document that is unlike the kept one: of documents from one template, each that is unlike
-all kept ones is kept too. The decision depends on earlier documents only, and edges are sorted by their later document,
-so one pass with a bit for each document decides everything, without computing components.
+Documents are visited in their total order. A document is dropped if and only if it has an edge to an earlier document
+that is kept. So a chain of similar pairs never drops a document that is unlike all kept ones. The decision depends on
+earlier documents only, and edges are sorted by their later document, so one pass with a bit for each document decides
+everything, without computing connected components.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,13 +39,13 @@ _NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """Near duplicates of a corpus; empty if the recipe does not look for them.
+    """Near duplicates of a corpus; empty if the recipe does not request them.
 
     Attributes:
-        runs: Runs of `near_duplicates`.
-        first_copies: Run of those near duplicates that have exact copies.
+        runs: Tables of `near_duplicates`.
+        first_copies: Run of the near duplicates that have exact copies.
         edges: Runs of all edges, in the order of their ranges.
-        counts: Counts of the comparison.
+        counts: Counts of the comparison, for the manifest.
     """
 
     runs: Runs = ()
@@ -55,7 +55,7 @@ class NearDuplicates:
 
 
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Decide which documents the edges drop; `counts` come from the comparison."""
+    """Decide which documents the edges drop, and write them as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -69,12 +69,9 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapp
 def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
     """Yield a table of dropped documents for each run of edges, sorted by number.
 
-    Columns: `number` of the document; `first` and `first_id`, priority and id of the kept one; the other columns of the
-    edge. If a document has edges to several kept ones, the most similar one counts, the first if several are equal.
-
-    Args:
-        runs: Runs of edges, in the order of their ranges.
-        dropped: Bitmap that receives the dropped documents.
+    Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
+    `shingles` and `other_shingles` of the edge. Of several edges to kept documents, the most similar pair counts, the
+    first if several are equal. The dropped documents are added to the bitmap `dropped`.
     """
     for run in runs:
         edges = read_columns(run)
@@ -84,12 +81,9 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         chosen = _choose_edges(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
         selected = edges.take(to_arrow(chosen))
-        columns = {
-            "number": document_numbers(later[chosen]),
-            "first": selected["earlier"],
-            "first_id": selected["other_doc_id"],
-        }
-        yield to_table(columns | {name: selected[name] for name in ("shared", "shingles", "other_shingles")})
+        kept = {"first": selected["earlier"], "first_id": selected["other_doc_id"]}
+        sizes = {name: selected[name] for name in ("shared", "shingles", "other_shingles")}
+        yield to_table({"number": document_numbers(later[chosen])} | kept | sizes)
 
 
 @compiled
@@ -100,15 +94,15 @@ def _choose_edges(
     union: NDArray[np.int64],
     dropped: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Return the deciding edge of each dropped document."""
+    """Add documents to `dropped`, and return the edge that drops each."""
     chosen = np.empty(len(later), np.int64)
     number = start = 0
     while start < len(later):
         best = _NONE
         stop = start
-        # All edges of one later document.
+        # Of the edges of one later document, find the most similar one to a kept document.
         while stop < len(later) and later[stop] == later[start]:
-            # shared / union is compared crosswise, in integers; only a larger one replaces the first.
+            # shared / union > best's, multiplied by both unions: exact in integers. An equal edge does not replace it.
             if not is_member(dropped, earlier[stop]) and (
                 best == _NONE or shared[stop] * union[best] > shared[best] * union[stop]
             ):
@@ -124,17 +118,11 @@ def _choose_edges(
 
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
 _encoder = msgspec.json.Encoder()
-
-
 DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
 
 
 class _Fate(NamedTuple):
-    """Decision to drop a document; `Decision` describes all attributes except `kept`.
-
-    Attributes:
-        kept: Number of the kept document.
-    """
+    """Decision to drop a document, as in `Decision`; `kept` is a number."""
 
     kept: int
     outcome: Outcome
@@ -148,7 +136,7 @@ class _Fate(NamedTuple):
 def write_decisions(
     dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
-    """Write the decisions of all shards and return the receipts of `decide_shard`."""
+    """Write the decisions of all shards by `decide_shard`."""
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
     ids = (dedup.run_paths([sketch], IDS) for sketch in sketched)
     tasks = (Task.for_kernel(decide_shard, shard, own, *rules) for shard, own in zip(dedup.shards, ids, strict=True))
@@ -168,10 +156,10 @@ def decide_shard(
     """Write the decisions on a shard's documents, in the order of its rows.
 
     `ids` are runs with the numbers and ids of the shard's documents. An exact copy of a near duplicate gets the same
-    `duplicate_of` as its original, so that document is always kept.
+    `duplicate_of` as its original, so `duplicate_of` is always a kept document.
 
     Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents,
-    `exact_duplicate`, `near_duplicate`; `of_seen`, documents that were dropped because a store contains a duplicate.
+    `exact_duplicate`, `near_duplicate`; `of_seen`, the documents that duplicate one of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"

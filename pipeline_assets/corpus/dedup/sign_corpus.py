@@ -26,22 +26,16 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
 
 _SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
-_ROW_BYTES = 250  # of memory for a row: as read, as sorted, as written
+_ROW_BYTES = 250  # memory for a row: as read, sorted and written
 _FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
 
 
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
-    """Write the signatures of a deduplicated corpus.
+    """Write the signatures of a corpus that `recipe` deduplicated.
 
     Files: `documents.parquet` has the id and source of each document, in order. The folder `hashes` and, unless the
     mode is `exact`, `bands` or `sketches` have a file of all rows in the order of their keys. The folder `shingles`
-    has the sets of each shard.
-
-    Args:
-        staging: Staging directory of the build.
-        deduplicated: Corpus to sign.
-        recipe: Recipe of its deduplication.
-        settings: Run settings.
+    has the shingle sets of each shard.
 
     Raises:
         InputError: A line is not a Document, or crashes its worker.
@@ -73,11 +67,7 @@ def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
-    """Write all rows of each area in the order of their keys.
-
-    So a reader of one range skips the others. Rows with the same key are in the order of their documents. Memory holds
-    one range at a time.
-    """
+    """Write each kind of signature as one run, with one range in memory."""
     for area, folder in _FOLDERS.items():
         if runs := run.run_paths(sketched, area):
             schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])

@@ -1,8 +1,8 @@
-"""Signature stores: comparable signatures of earlier corpora.
+"""Signature stores: facts on documents of earlier corpora, to compare with.
 
-A store has everything that a deduplication needs of a document: its id, the hash of its normalized text, the keys of
-its bands or its binary sketch, and its set of shingles. A corpus that is deduplicated against a store keeps the same
-documents as if both had been deduplicated together, the documents of the store first.
+A store has the id of each document, the hash of its normalized text, the keys of its bands or its binary sketch, and
+its set of shingles. With the store, deduplication of a later corpus needs no earlier text: it keeps the same documents
+as if both corpora had been deduplicated together, the documents of the store first.
 """
 
 import itertools
@@ -31,7 +31,7 @@ class SeenRuns(NamedTuple):
     """Runs of a signature store.
 
     Attributes:
-        paths: Files of the runs, whose document numbers begin at 0.
+        paths: Files of the runs, in which the store's documents are numbered from 0.
         first_number: Number in the corpus of the store's document 0.
     """
 
@@ -44,8 +44,8 @@ class SetsFile(NamedTuple):
 
     Attributes:
         offset: Number to add to the document numbers in the index.
-        sets: File of the sets.
-        entries: File of the index.
+        sets: File of the sets, see `verify`.
+        entries: File of the index, see `verify`.
     """
 
     offset: int
@@ -55,17 +55,14 @@ class SetsFile(NamedTuple):
 
 @dataclass(frozen=True)
 class SeenStore:
-    """A signature store whose documents precede those of a corpus.
+    """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        name: Name of the store in the recipe.
         first_number: Number in the corpus of the store's first document.
-        documents: Number of documents.
-        listed: Parquet file with the id and source of each document, in order.
+        documents_file: Parquet file with the id and source of each document, in order.
         hashes: Run of the hashes of normalized texts.
         bands: Run of the keys of bands; empty in a store of binary sketches.
         sketches: Run of binary sketches; empty in a store of bands.
-        sets: Shingle sets of all documents.
         sources: Number in the corpus of the first document of each source, with the name of the source.
     """
 
@@ -81,11 +78,9 @@ class SeenStore:
 
 
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
-    """Read a range of a corpus, followed by the rows of stores with one of its keys.
+    """Read a range of a corpus, and the rows of stores whose keys occur in it.
 
-    Args:
-        key_range: Range whose first column is the key; another column is the `order`.
-        seen: Runs of stores with the same columns.
+    The columns of both are equal; the first is the key, and one is the `order`.
     """
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:
@@ -95,32 +90,26 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     for runs, first_number in seen:
         table = KeyRange(key_range.low, key_range.high, runs, first_number).table()
         values = to_numpy(table.column(0))
+        # The search gives the first key that is not below the value: equal to it if the key occurs. A value above all
+        # keys is compared with the last key.
         is_shared = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
         tables.append(pa.table(table.filter(bool_column(is_shared)).columns, schema=corpus_rows.schema))
     return pa.concat_tables(tables)
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return the name of the store that contains each document, or null.
-
-    Args:
-        priorities: Priorities of documents, shape (documents,).
-        seen: Stores in the order of their documents.
-    """
+    """Return the name of the store that contains each document, or null."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
-    positions = np.searchsorted(bounds, document_numbers(priorities), side="right")
-    # An Arrow index array takes its validity bitmap and its values, so documents of the corpus become null.
+    positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
+    # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.
     buffers = [bool_column(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]
-    indices = pa.Array.from_buffers(pa.int64(), len(priorities), buffers)
-    return string_column([store.name for store in seen]).take(indices)
+    return string_column([store.name for store in seen]).take(
+        pa.Array.from_buffers(pa.int64(), len(priorities), buffers)
+    )
 
 
 def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
-    """Open signature stores, in the order of their documents.
-
-    Args:
-        stores: Artifacts by name.
-        recipe: Recipe of the deduplication.
+    """Open signature stores, by name, and number their documents in this order.
 
     Raises:
         UsageError: An artifact is not a signature store, or its signatures cannot be compared with this recipe's.
@@ -168,16 +157,11 @@ def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         differing = [key for key in has if key in needs and has[key] != needs[key]]
         stored, requested = (", ".join(f"{key} {side[key] or 'none'}" for key in differing) for side in (has, needs))
         what = f"signatures cannot be compared: the store has {stored}; this run has {requested}"
-        fix = (
-            "use the store's values, or deduplicate its corpus with these values and sign it again (stage-a signatures)"
-        )
-        raise UsageError(what, store.folder, fix)
+        fix = "use the store's values, or deduplicate its corpus with these values and sign it again"
+        raise UsageError(what, store.folder, f"{fix} (stage-a signatures)")
 
 
 def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scope, the name of the proposer and the proposer's keys.
-
-    The name makes stores differ that have equal values for all keys in common.
-    """
+    """Return scope, proposer and the proposer's keys in one mapping."""
     name = next((name for name in signatures if name != "scope"), None)
     return {"scope": signatures["scope"], "proposer": name, **(signatures[name] if name else {})}

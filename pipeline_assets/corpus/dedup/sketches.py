@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.document_order import document_numbers, priori
 from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
-from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowercase_tables, normalize
+from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
 from pipeline_assets.corpus.document_shards import read_documents
@@ -27,7 +27,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 POISON_ROWS = "fatal"
-_RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
+_RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 
 def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: StagingView) -> Receipt:
@@ -40,9 +40,6 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     Counts: `documents`; `bytes` of text; `without_words`, documents that are compared as they are written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`. Notes: `fatal`, the
     poison rows.
-
-    Raises:
-        InputError: A line is not a Document, or a quality is not a number.
     """
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
@@ -63,7 +60,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
 def _sketch(
     numbered_documents: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
-    """Sketch and count a block of documents: an unsorted table for each area."""
+    """Sketch and count a block: an unsorted table for each folder of runs."""
     rows, documents = [row for row, _ in numbered_documents], [document for _, document in numbered_documents]
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
@@ -72,7 +69,7 @@ def _sketch(
     own_numbers = np.array(rows, np.uint64) + np.uint64(shard.first_number)
     priority = priorities(own_numbers, recipe.selection, text_bytes, qualities)
     doc_ids = string_column([document.doc_id for document in documents])
-    salt = np.uint64(0)
+    salt = np.uint64(0)  # with per-source scope, each source's salt keeps its keys apart from those of other sources
     if recipe.scope == "per-source":
         salt = np.uint64(int.from_bytes(hashlib.sha256(shard.source.encode()).digest()[:8]))
     counts["documents"] += len(rows)
@@ -117,7 +114,7 @@ def _qualities(
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """Write blocks as one run for each area."""
+    """Write blocks as one run in each folder."""
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
         if area == IDS:
@@ -129,7 +126,7 @@ def _write(
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
-    """Sketch all shards and return the receipts of `sketch_shard`.
+    """Sketch all shards by `sketch_shard`.
 
     Raises:
         UsageError: No document has the quality column.
@@ -170,7 +167,6 @@ def _describe_row(dedup: DedupRun, number: int) -> str:
 
 def load_kernels(recipe: DedupRecipe) -> None:
     """Load the tables and compiled code of `sketch_shard` into this process."""
-    lowercase_tables()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
         signed = minhash_signatures(batch, recipe.near.proposer)
@@ -179,10 +175,9 @@ def load_kernels(recipe: DedupRecipe) -> None:
 
 
 def _text_hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Hash each normalized text, or the text as written if it has no word.
+    """Return 128-bit hashes of normalized texts, in halves: (documents, 2).
 
-    Returns:
-        Halves of the first 128 bits of the sha256, shape (documents, 2).
+    A text without a word is hashed as written.
     """
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)

@@ -1,8 +1,8 @@
-"""Sorted runs: tables in the order of their first column, read by ranges of keys.
+"""Sorted runs: tables sorted by their first column, read by ranges of keys.
 
-A run is an uncompressed Parquet file of small row groups. A range needs the row groups whose key statistics overlap
-it. So the data to be sorted may exceed memory by far: one range of all runs is read at a time and sorted there.
-The number of ranges depends on memory; the union of their results does not.
+A run is an uncompressed Parquet file of small row groups. To read a range of keys, only the row groups whose key
+statistics overlap it are read. So the data of all runs may exceed memory by far: one range is read and sorted at a
+time. The number of ranges depends on memory; the union of their results does not.
 """
 
 import itertools
@@ -47,12 +47,8 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
 class KeyRange:
     """Rows of all runs with `low <= key < high`, as a shard of a stage.
 
-    The names of ranges ascend with their bounds.
-
     Attributes:
-        low: Lowest key.
         high: Exclusive upper bound, at most 2**64.
-        runs: Paths of the runs.
         seen_from: Number in the corpus of a signature store's first document, because the store's runs count from 0;
             None for runs of the corpus itself.
     """
@@ -64,11 +60,11 @@ class KeyRange:
 
     @property
     def name(self) -> str:
-        return f"{self.low:016x}-{self.high:017x}"
+        return f"{self.low:016x}-{self.high:017x}"  # names ascend with the bounds
 
     @property
     def rows(self) -> int:
-        """Number of input rows: 0, because sorted runs are not input."""
+        """Number of input rows: 0, because sorted runs are work files."""
         return 0
 
     def table(self) -> pa.Table:
@@ -92,7 +88,7 @@ class KeyRange:
 
 
 def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
-    """Yield the number and the key statistics of each row group that has rows."""
+    """Yield number and key statistics of each row group that has rows."""
     columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
     return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
 
@@ -103,27 +99,16 @@ def total_rows(runs: Iterable[Path]) -> int:
 
 
 def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
-    """Divide all keys into equal ranges with about `max_rows` rows each.
-
-    Args:
-        runs: Runs whose keys are uniformly distributed, like hashes.
-        rows: Rows in all runs.
-        max_rows: Rows of a range.
-    """
-    range_count = max(-(-rows // max_rows), 1)
+    """Divide uniform 64-bit keys into ranges of about `max_rows` rows."""
+    range_count = max(-(-rows // max_rows), 1)  # rounded up
     bounds = [number * _KEYS // range_count for number in range(range_count + 1)]
     return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
 
 
 def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> list[KeyRange]:
-    """Divide all keys into ranges with at most about `max_rows` rows each.
+    """Divide 64-bit keys of any distribution into ranges of about `max_rows`.
 
     Bounds are lowest keys of row groups, so only the rows of a single key can exceed the limit by far.
-
-    Args:
-        runs: Runs of any distribution of keys.
-        max_rows: Rows of a range.
-        seen_from: See `KeyRange`.
     """
     keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
     bounds, rows = [0], 0
@@ -136,14 +121,12 @@ def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> l
 
 
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Sort two columns by key, then by value.
-
-    Most keys occur once. Only the values of repeated keys are sorted, because a sort of all values takes much longer.
-    """
+    """Sort two columns by key, then by value; fastest if most keys occur once."""
     order = np.argsort(keys)
     keys, values = keys[order], values[order]
     is_repetition = ~is_first_in_group(keys)
-    # A key is repeated if its row, or the row after it, is a repetition.
+    # Sort only the values of repeated keys, because a sort by both columns takes much longer. A row has such a key if
+    # the row itself, or the row after it, repeats the key before it.
     repeated = np.flatnonzero(is_repetition | np.append(is_repetition[1:], False))
     # These rows are already grouped by key, so the sort moves values only within their key.
     values[repeated] = values[repeated][np.lexsort((values[repeated], keys[repeated]))]
@@ -161,14 +144,7 @@ def is_first_in_group(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sort pairs by later, then earlier document, and drop repetitions.
-
-    Args:
-        pairs: Later and earlier documents, shape (2, pairs).
-
-    Returns:
-        Shape (2, distinct pairs).
-    """
+    """Sort pairs, shape (2, pairs), by later, then earlier, without repetitions."""
     pairs = np.stack(sorted_pairs(*pairs))
     return pairs[:, is_first_in_group(*pairs)]
 

@@ -1,9 +1,9 @@
 """Verification of proposed pairs by the Jaccard similarity of their shingles.
 
-An edge is a pair that reaches the threshold. The shingle sets of compared documents are written once, in the order of
-the corpus, and read at random. A file holds uint64: for each document its id (UTF-8, padded with zeros), then the
-distinct hashes of its shingles, ascending. A sibling index has the offset of each document. Two shingles have equal
-hashes with a probability of 2**-64, so sizes of unions and intersections of hashes are those of the shingles.
+An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
+the order of the corpus, and read at random. A file has, for each document, its id (UTF-8, padded with zeros to 8 bytes)
+and the distinct hashes of its shingles as uint64, ascending. An index file has the offset of each document. Two
+different shingles have equal hashes with a probability of 2**-64, so hashes are counted instead of shingles.
 """
 
 import contextlib
@@ -42,17 +42,12 @@ _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("
 
 
 def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
-    """Verify all proposed pairs.
-
-    Returns:
-        Receipts of `write_sets`, one for each shard, and of `verify_pairs`, in the order of their ranges.
-    """
+    """Verify all proposed pairs by `write_sets`, then by `verify_pairs`."""
     pairs = dedup.run_paths(proposed)
     compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
-    written = dedup.run_tasks(
-        "shingle", (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
-    )
+    to_write = (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
+    written = dedup.run_tasks("shingle", to_write)
     own = [SetsFile(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
@@ -66,10 +61,9 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 def write_sets(
     shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of the documents of a shard that are in a bitmap.
+    """Write the shingle sets of a shard's documents that are in `members`.
 
-    Files in `area`: the sets and their index; none if no document of the shard is in the bitmap `members`. Counts:
-    `compared` documents.
+    Files in `area`: the sets and their index; none if there are no such documents. Counts: `compared` documents.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     is_compared = bitmap_contains(own_numbers, load_bitmap(members))
@@ -89,7 +83,7 @@ def write_sets(
             for (row, _), document, (start, stop) in zip(lines, documents, spans, strict=True):
                 doc_id = document.doc_id.encode()
                 entries.append((shard.first_number + row, offset, len(doc_id), stop - start))
-                data += [doc_id + bytes(-len(doc_id) % 8), hashes[start:stop].tobytes()]
+                data += [doc_id + bytes(-len(doc_id) % 8), hashes[start:stop].tobytes()]  # pad to a multiple of 8
                 offset += len(data[-2]) + len(data[-1])
             file.write(b"".join(data))
     sets = OutputFile.plain(sets_name, len(entries), file)
@@ -100,9 +94,9 @@ def write_sets(
 
 
 class ShingleSets:
-    """Shingle sets of a whole corpus, by the numbers of documents.
+    """Shingle sets of a whole corpus by document number, read on demand.
 
-    Sets are read on demand. The files are in the order of their documents.
+    The files must be in the order of their documents.
     """
 
     def __init__(self, files: Sequence[SetsFile]) -> None:
@@ -118,13 +112,13 @@ class ShingleSets:
             os.close(descriptor)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Count the shingles of documents, whose numbers ascend."""
+        """Count the shingles of each document; the numbers must ascend."""
         return np.concatenate(
             [np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._index_entries(numbers))]
         )
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
-        """Read documents, whose numbers ascend.
+        """Read the sets of documents; the numbers must ascend.
 
         Returns:
             Ids, hashes of all shingles, and offsets of shape (documents + 1,) into the hashes.
@@ -132,7 +126,7 @@ class ShingleSets:
         doc_ids, parts = [], []
         for shard, entries in self._index_entries(numbers):
             for _, offset, id_bytes, shingles in entries.tolist():
-                padded_id_bytes = -(-id_bytes // 8) * 8
+                padded_id_bytes = -(-id_bytes // 8) * 8  # rounded up to a multiple of 8
                 record = os.pread(self._descriptors[shard], padded_id_bytes + 8 * shingles, offset)
                 doc_ids.append(record[:id_bytes].decode())
                 parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
@@ -140,7 +134,8 @@ class ShingleSets:
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _index_entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Yield the number of a file and its index entries of the documents."""
+        """Yield the number of a file and its index entries of some documents."""
+        # A document is in the last file that begins at or before it.
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():
             index, own = self._indices[shard], numbers[owners == shard] - self._offsets[shard]
@@ -158,8 +153,8 @@ def verify_pairs(
 ) -> Receipt:
     """Find the edges among a range of pairs, by their later document.
 
-    About `fetched_shingles` shingles are in memory at a time. A document is compared with `max_compared` earlier ones
-    at most; None means all.
+    About `fetched_shingles` shingles are in memory at a time. A document is compared with at most `max_compared`
+    earlier ones; None means with all.
 
     Files: a run of edges by `later`, then `earlier`, the priorities of the two documents, with `doc_id` and
     `other_doc_id`, `shared` shingles, and `shingles` and `other_shingles` of each. Counts: compared `pairs`, `edges`,
@@ -170,7 +165,7 @@ def verify_pairs(
     del table
     capped = 0
     if max_compared is not None:
-        # Position among the pairs of the same later document; later documents ascend.
+        # Rank of each pair among those of its later document: these ascend, so the search finds where they begin.
         ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
         capped = int((ranks == max_compared).sum())
         compared = compared[:, ranks < max_compared]
@@ -189,9 +184,9 @@ def load_kernels() -> None:
 
 
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
-    """Yield blocks of pairs whose sets fit in memory together.
+    """Yield blocks of pairs whose sets fit in memory together, at least one block.
 
-    A block has at least one pair, even if its sets are too large. Without pairs, one empty block is yielded.
+    A block has at least one pair, even if its sets are too large; without any pair, the only block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:
@@ -214,14 +209,9 @@ def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fractio
     sizes = np.diff(offsets)
     _count_shared(hashes, offsets, left_sets, right_sets, shared)
     union = sizes[left_sets] + sizes[right_sets] - shared
-    # shared / union >= threshold, in integers.
-    is_edge = shared * threshold.denominator >= union * threshold.numerator
-    (later, earlier), left_sets, right_sets, doc_ids = (
-        pairs[:, is_edge],
-        left_sets[is_edge],
-        right_sets[is_edge],
-        string_column(ids),
-    )
+    is_edge = shared * threshold.denominator >= union * threshold.numerator  # shared / union >= threshold, in integers
+    later, earlier = pairs[:, is_edge]
+    left_sets, right_sets, doc_ids = left_sets[is_edge], right_sets[is_edge], string_column(ids)
     return to_table(
         {
             "later": later,
@@ -243,10 +233,7 @@ def _count_shared(
     second: NDArray[np.int64],
     shared: NDArray[np.int64],
 ) -> None:
-    """Count the common hashes of each pair of sets by merging them.
-
-    The hashes of a set ascend. No step has a branch that a processor must predict.
-    """
+    """Count the common hashes of each pair of ascending sets by merging them."""
     for pair in range(len(first)):
         at, end = offsets[first[pair]], offsets[first[pair] + 1]
         other, other_end = offsets[second[pair]], offsets[second[pair] + 1]
@@ -254,7 +241,7 @@ def _count_shared(
         while at < end and other < other_end:
             own, its = hashes[at], hashes[other]
             common += own == its
-            # Advance past the smaller hash, or past both if they are equal.
+            # Advance past the smaller hash, or past both if they are equal, without a branch to predict.
             at += own <= its
             other += its <= own
         shared[pair] = common

@@ -1,14 +1,14 @@
 r"""Normalized text, the form in which deduplication compares documents.
 
 Normalized text is lower-case words with one blank between two. A word is a maximal run of `\w` in the sense of regular
-expressions: letters and digits of every script, and the underscore. Each character is lowered on its own, to the first
-character of its `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text
-without blanks between words is one long word. In plain Python:
+expressions: letters and digits of every script, and the underscore. Each character becomes the first character of its
+own `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without blanks
+between words is one long word. In plain Python:
 
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
 
-The hash of a word covers its UTF-8: its length, then eight bytes per step (the last ones padded with zeros), each step
-`h = mixed(h ^ eight_bytes)`.
+The hash h of a word begins as its length in UTF-8 bytes. Then each eight bytes, the last ones padded with zeros, are
+mixed in: `h = mix_bits(h ^ eight_bytes)`.
 """
 
 import functools
@@ -24,12 +24,10 @@ from pipeline_assets.corpus.filters.characters import decode_longer, to_int64
 
 BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
-_CODE_POINTS = 0x40000  # Unicode has no letters or digits above, only private use
+_CODE_POINTS = 0x40000  # Unicode has no letters or digits from here on
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
 _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
-
-
 LowercaseTables = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 
@@ -38,9 +36,9 @@ class NormalizedBatch(NamedTuple):
 
     Attributes:
         text: UTF-8 of all documents.
-        starts: Offset of each document in `text`, shape (documents,).
-        stops: End of each document in `text`, shape (documents,).
-        word_hashes: Hashes of all words.
+        starts: First byte of each document in `text`, shape (documents,).
+        stops: Byte after each document in `text`, shape (documents,).
+        word_hashes: Hashes of all words, shape (words,).
         first_words: First word of each document in `word_hashes`, then the number of words; shape (documents + 1,).
     """
 
@@ -62,16 +60,17 @@ def lowercase_tables() -> LowercaseTables:
     A character that belongs to no word becomes a blank.
 
     Returns:
-        Table of bytes, shape (256,), 0 for bytes of longer characters; table of code points, shape (0x40000,), whose
-        values are UTF-8 with the first byte lowest.
+        Normalized character of each byte, shape (256,), 0 for bytes of longer characters; and of each code point, shape
+        (0x40000,), as UTF-8 with the first byte in the lowest bits.
     """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    # Only these two become longer or depend on their neighbours when a string is lowered.
+    # `lower` of the whole string is `lower` of each character, except that these two become longer or depend on their
+    # neighbours.
     characters = characters.replace("İ", "i").replace("Σ", "σ")
     lowered_text = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
     byte_table, code_point_table = np.zeros(256, np.uint8), np.zeros(_CODE_POINTS, np.uint32)
     utf8 = np.frombuffer(lowered_text.encode(), np.uint8)
-    starts = np.flatnonzero(utf8 & 0xC0 != 0x80)  # all bytes but continuation bytes begin a character
+    starts = np.flatnonzero(utf8 & 0xC0 != 0x80)  # each byte begins a character, except continuation bytes 10xxxxxx
     widths = np.diff(starts, append=len(utf8))
     for byte in range(4):  # put byte k of each character into bits 8k to 8k + 7
         is_longer = widths > byte
@@ -81,14 +80,11 @@ def lowercase_tables() -> LowercaseTables:
 
 
 def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
-    """Normalize documents.
-
-    Args:
-        texts: UTF-8 of each document.
-    """
+    """Normalize documents in UTF-8, and hash their words."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    capacity = len(text) + len(text) // 2 + len(texts)  # two bytes become at most three; a blank ends each document
+    # Lowering makes two bytes at most three, and a blank ends each document.
+    capacity = len(text) + len(text) // 2 + len(texts)
     starts, stops, first_words = (np.empty(len(texts) + extra, np.int64) for extra in (0, 0, 1))
     batch = NormalizedBatch(np.empty(capacity, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
     word_starts = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
@@ -106,16 +102,16 @@ def _normalize(
     words: NDArray[np.int64],
     batch: NormalizedBatch,
 ) -> int:
-    """Fill all fields of a batch but the hashes, and return the number of words.
+    """Fill all fields of a batch except the hashes, and return the number of words.
 
-    Each character is written; the position of the next one decides whether it remains. A branch at the end of each word
-    would cost more than everything else, because processors mispredict it.
+    Each character is written to `out`. It remains if `out` then advances; otherwise the next character overwrites it.
+    A branch at the end of each word would cost more than everything else, because processors mispredict it.
 
-    `words` receives the start of each word in the new text, then its end. A blank follows each word.
+    A blank follows each word. `words` receives the start of each word in the new text, then the end of the text.
     """
     byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
-    number = out = position = 0
+    number = out = position = 0  # words so far, byte in the new text, byte in the old text
     for document in range(len(lengths)):
         end = position + lengths[document]
         starts[document], first_words[document] = out, number
@@ -126,8 +122,8 @@ def _normalize(
                 normalized[out] = character
                 is_word = to_int64(character != BLANK)
                 words[number] = out
-                number += is_word & ~was_word  # a word begins
-                out += is_word | was_word  # keep characters of words and the first blank after each word
+                number += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
+                out += is_word | was_word  # keep characters of words, and the first blank after each word
                 was_word = is_word
                 position += 1
                 continue
@@ -137,9 +133,8 @@ def _normalize(
             is_word = to_int64(low != BLANK)
             words[number] = out
             number += is_word & ~was_word
-            normalized[out] = low
-            # Write the other bytes, from the lowest.
-            while low > 0xFF:
+            normalized[out] = low  # the assignment keeps the lowest eight bits: the first byte
+            while low > 0xFF:  # shift the next byte down until none is left
                 low >>= 8
                 out += 1
                 normalized[out] = low
@@ -156,7 +151,8 @@ def _normalize(
 
 @inner
 def mix_bits(key: np.uint64) -> np.uint64:
-    """Mix 64 bits by a bijection."""
+    """Mix 64 bits; different keys give different results."""
+    # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
     key = (key ^ (key >> _HALF)) * _ODD
     key = (key ^ (key >> _SHIFT)) * _ODD
     return key ^ (key >> _HALF)
@@ -164,9 +160,9 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word; `words` has the starts, and the end of the last one.
+    """Hash each word between `words`, its start, and the blank before the next start.
 
-    A blank follows each word. `eights` has the eight bytes from each byte of the text on.
+    `eights` has the eight bytes from each byte of the text on.
     """
     for word in range(len(words) - 1):
         position = words[word]
@@ -176,5 +172,5 @@ def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: ND
             key = mix_bits(key ^ eights[position])
             position += 8
             size -= 8
-        # Clear the bytes beyond the word.
+        # One to eight bytes remain, the lowest of the next eight. A mask of their 8 * size bits clears the others.
         hashes[word] = mix_bits(key ^ (eights[position] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -7,10 +7,10 @@ fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a bad 
 words and 5 sentences, as datatrove still does.)
 
 Where the paper differs from its code or from datatrove, this module follows the paper: a line that ends in an ellipsis
-ends in a period and is kept, and a page is discarded for a phrase anywhere, even in a line that is removed. The paper
-has no rule for sentences; its code uses NLTK's trained Punkt. Here a sentence ends at terminal punctuation before
-whitespace or the line's end, with closing quotation marks and brackets allowed between them; at any terminal
-punctuation that is not ASCII (。！？), whatever follows; and at the end of a line that ends with terminal punctuation.
+ends in a period and is kept, and a phrase anywhere discards the page, even in a line that is removed. The paper has no
+rule for sentences; its code uses NLTK's trained Punkt. Here a sentence ends at terminal punctuation before whitespace
+or the line's end, with closing quotation marks and brackets allowed between them; at any terminal punctuation that is
+not ASCII (。！？), whatever follows; and at the end of a line that ends with terminal punctuation.
 """
 
 import re
@@ -43,14 +43,7 @@ _KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
 
 
 class LineRules(NamedTuple):
-    """Rules that a line must meet to be kept.
-
-    Attributes:
-        needs_terminal: 1 if the line must end with terminal punctuation.
-        min_words: Minimum number of words.
-        max_word_characters: Maximum length of a word.
-        classes: Table of `character_classes` with the recipe's terminal punctuation.
-    """
+    """Rules for lines; `classes` is the table of `character_classes`."""
 
     needs_terminal: int
     min_words: int
@@ -62,11 +55,11 @@ class KeptLines(NamedTuple):
     """Kept lines of a batch of documents.
 
     Attributes:
-        text: Kept lines without the whitespace around them, with one line feed between two.
+        text: Kept lines, stripped of whitespace at both ends and joined by line feeds.
         offsets: First byte of each document in `text`, and the end of the last; shape (documents + 1,).
-        lines: Lines of each document, kept or not, without blank lines; shape (documents,).
-        removed: Removed lines by reason, shape (documents, reasons).
-        sentences: Sentences in the kept lines of each document, shape (documents,).
+        lines: Number of lines with a word in each document, kept or not; shape (documents,).
+        removed: Number of removed lines by reason, shape (documents, reasons).
+        sentences: Number of sentences in the kept lines of each document, shape (documents,).
     """
 
     text: NDArray[np.uint8]
@@ -76,20 +69,17 @@ class KeptLines(NamedTuple):
     sentences: NDArray[np.int64]
 
 
-# States within a run of marks, closers and blanks: no mark yet, a mark without the end of a sentence, sentence ended.
+# States within a run of terminal marks, closers and blanks: no mark yet, a mark that has not ended the sentence, ended.
 _NO_MARK, _MARK, _ENDED = range(3)
 
 
 class _Line(NamedTuple):
-    """Line of a document.
+    """Line of a document, measured.
 
     Attributes:
-        start: First byte without the blanks before it.
-        end: Byte after the last one that is not blank.
+        start: First byte that is not whitespace.
+        end: Byte after the last one that is not whitespace.
         feed: Position of the line feed, or the end of the document.
-        words: Number of words.
-        sentences: Number of sentences.
-        is_terminal: Whether the line ends with terminal punctuation.
     """
 
     start: int
@@ -102,27 +92,27 @@ class _Line(NamedTuple):
 
 @inner
 def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
-    """Read the line that begins at `at`.
+    """Measure the line that begins at `at`.
 
     In a run of marks, closers and blanks a sentence ends at most once: at a blank or the line's end after a mark, or at
     a mark that is not ASCII.
     """
-    words = sentences = last = 0
-    start, end, state, is_space = at, at, _NO_MARK, 1
+    words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
+    start, end, state, is_space = at, at, _NO_MARK, 1  # the line's start counts as whitespace: a word may begin there
     while at < stop and text[to_index(at)] != LINE_FEED:
         was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(at)])]), 1
-        if text[to_index(at)] >= 0x80:
+        if text[to_index(at)] >= 0x80:  # not ASCII: decode two to four bytes
             bits, width = read_character(text, at, classes)
-        is_space = bits & SPACE
-        start = at if words == 0 else start  # moves on until the first word
-        words += was_space & ~is_space  # both are 0 or 1
+        is_space = bits & SPACE  # 0 or 1, because SPACE is the lowest bit
+        start = at if words == 0 else start  # moves on until the first word, at whose first character it stops
+        words += was_space & ~is_space  # 1 only where a 1 is followed by a 0: the first character of a word
         end, last = (end, last) if is_space else (at + width, bits)
-        if state != _NO_MARK or bits & TERMINAL:
+        if state != _NO_MARK or bits & TERMINAL:  # in such a run, or at its first mark
             is_mark = bits & TERMINAL and not bits & (CLOSER | SPACE)
             if not bits & (TERMINAL | CLOSER | SPACE):  # another character ends the run
                 state = _NO_MARK
             elif state != _ENDED and (is_mark or state == _MARK):
-                is_end = is_space or (is_mark and width > 1)
+                is_end = is_space or (is_mark and width > 1)  # a wide mark is not ASCII and needs no blank after it
                 sentences += is_end
                 state = _ENDED if is_end else _MARK
         at += width
@@ -134,7 +124,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.
 
 @inner
 def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
-    # Words are measured only if the line has more bytes than a word may have characters.
+    # A word cannot have more characters than its line has bytes, so most lines skip the search for a long word.
     characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end
     while at < line.end:
         bits, width = read_character(text, at, rules.classes)
@@ -153,21 +143,21 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
 def _keep_lines(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], phrase_positions: NDArray[np.int64], rules: LineRules
 ) -> KeptLines:
-    """Copy the lines of each document that are kept.
+    """Copy the kept lines of each document.
 
-    `phrase_positions` has a byte of each line with a phrase for which it is removed, ascending.
+    `phrase_positions` has one byte position in each line that has a phrase of `remove_lines_with`, ascending.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     lines, sentences = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
     removed = np.zeros((documents, len(_REASONS)), np.int64)
-    size = phrases = 0
+    size = phrases = 0  # bytes written, positions used
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
             line = _read_line(text, at, stop, rules.classes)
             at = line.feed + 1
-            # Earlier lines have used all positions before this line, so the next one is in it or in a later line.
+            # Earlier lines have used the positions before this line, so the next position is in this or a later line.
             has_phrase = phrases < len(phrase_positions) and phrase_positions[phrases] < line.feed
             phrases += has_phrase
             if line.words:
@@ -213,13 +203,13 @@ class C4Filter(Filter):
         ]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fail documents, and remove lines and citation markers from all of them."""
+        """Drop documents, and remove lines and citation markers from all of them."""
         for result in self._apply_rules(candidates):
             for document in np.flatnonzero(result.is_failed).tolist():
                 candidates[document].fail(result.measurement(document))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Measure a document for each rule, and remove lines and citation markers from it."""
+        """Measure a document by each rule, and remove its lines and citation markers."""
         return [result.measurement(0) for result in self._apply_rules([candidate])]
 
     def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
@@ -228,7 +218,8 @@ class C4Filter(Filter):
         for reason, phrases, automaton in self._unwanted:
             max_counts = np.ones(len(candidates), np.int64)
             first = find_phrases(*batch, automaton, self._classes, max_counts, False).first
-            results.append(_RuleResult(reason, first, None, first >= 0, (*phrases, None)))  # index -1 gives None
+            # `first` is -1 in a document without a phrase, and index -1 of these phrases gives None.
+            results.append(_RuleResult(reason, first, None, first >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = text_batch([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
@@ -267,7 +258,7 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
     """Remove the citation markers from the texts and return their number."""
     total = 0
     for candidate in candidates:
-        if b"[" not in candidate.text:  # faster than the expression
+        if b"[" not in candidate.text:  # much faster than the regular expression
             continue
         candidate.text, removed = _CITATION.subn(b"", candidate.text)
         candidate.count("removed/citation", removed)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, inner
 
-# Bits of a character. Kernels shift SPACE, LETTER, SYMBOL and BULLET down by their places, 0 to 3.
+# Class bits of a character. Kernels shift them down to 0 or 1: LETTER by 1, SYMBOL by 2, BULLET by 3.
 SPACE = 1  # str.isspace
 LETTER = 2  # str.isalpha
 SYMBOL = 4  # Unicode categories P and S: punctuation, mathematics, currency, emoji
@@ -22,17 +22,13 @@ LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 # The bullets that HTML lists turn into, and the hyphen and asterisk of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
 _STRAIGHT_QUOTES = "\"'"
-_CLASSED = 0x40000  # from here on Unicode has no letter, mark or symbol, only private use
+_CLASSED = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
 
 
 def character_classes(terminal: str = "") -> NDArray[np.uint16]:
-    """Build the table of class bits, one entry per code point below 0x40000.
+    """Build the table of class bits by code point, shape (0x40000,).
 
-    Args:
-        terminal: Characters that get the bit TERMINAL.
-
-    Returns:
-        Shape (0x40000,), from the Unicode data of this Python.
+    The classes are from the Unicode data of this Python; the characters of `terminal` get the bit TERMINAL.
     """
     bits = _unicode_bits().copy()
     for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal, TERMINAL)):
@@ -62,37 +58,34 @@ def _bits(code_point: int) -> int:
 
 @inner
 def to_int64(number: np.integer | bool) -> int:
-    """Convert a number to int64; compiled code uses the type of its operands."""
+    """Convert a number to int64, so that compiled code computes in signed 64 bits."""
     return np.int64(number)  # type: ignore[return-value]
 
 
 @inner
 def to_index(number: int | np.integer) -> int:
-    """Convert a number to an unsigned index, which needs no test for a negative sign."""
+    """Convert a number to uint64: a signed index costs a test of its sign."""
     return np.uint64(number)  # type: ignore[return-value]
 
 
 @always_inline
 def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """Decode the character of two to four bytes that begins at `at`.
-
-    Returns:
-        Its code point and its width in bytes.
-    """
+    """Return code point and width of the two- to four-byte character at `at`."""
     # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
-    # The x bits, joined from left to right, are the code point.
+    # The x bits, joined from left to right, are the code point: each later byte has six of them (mask 0x3F).
     first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
-    if first < 0xE0:
+    if first < 0xE0:  # 110xxxxx: five bits of its own, before six
         return (first & 0x1F) << 6 | second, 2
     third = to_int64(text[at + 2] & 0x3F)
-    if first < 0xF0:
+    if first < 0xF0:  # 1110xxxx: four bits before twelve
         return (first & 0x0F) << 12 | second << 6 | third, 3
+    # 11110xxx: three bits before eighteen
     return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[at + 3] & 0x3F), 4
 
 
 @always_inline
 def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
-    """Return the class bits and the width in bytes of the character at `at`."""
+    """Return class bits and width in bytes of the character that begins at `at`."""
     first = text[to_index(at)]
     if first < 0x80:
         return to_int64(classes[to_index(first)]), 1
@@ -102,7 +95,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
 
 @inner
 def character_before(text: NDArray[np.uint8], at: int) -> int:
-    """Return the start of the character that ends before `at`, which must exceed 0."""
+    """Return the start of the character that ends before `at`; `at` must not be 0."""
     at -= 1
     while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         at -= 1

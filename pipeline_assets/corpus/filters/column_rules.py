@@ -30,11 +30,7 @@ _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's funct
 class ColumnRule:
     """Comparison of a source column with a constant; a null column fails it.
 
-    Attributes:
-        text: Rule as text, such as `int_score >= 3`, which is also the reason code of dropped rows.
-        column: Name of the column.
-        operator: Comparison operator.
-        value: Constant to compare with.
+    `text` is the rule as written, such as `int_score >= 3`, and the reason code of the rows that it drops.
     """
 
     text: str
@@ -44,11 +40,7 @@ class ColumnRule:
 
     @classmethod
     def parse(cls, text: str) -> "ColumnRule":
-        """Parse a rule.
-
-        Raises:
-            ValueError: The text is not `column operator constant`.
-        """
+        """Parse `column operator constant`, or raise ValueError."""
         match = _RULE.match(text)
         if match is None:
             raise ValueError(f'{text!r} is not a rule; write `column >= 3` or `column == "en"`')
@@ -61,7 +53,7 @@ class ColumnRule:
         Arrow compares, because rows with invalid UTF-8 are not rejected yet.
 
         Raises:
-            UsageError: The batch lacks the column, or the column cannot be compared with the constant.
+            UsageError: The column is missing, or has values that cannot be compared with the constant.
         """
         import pyarrow.compute as pc
 
@@ -78,11 +70,7 @@ class ColumnRule:
             raise self._not_comparable(column.type) from None
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
-        """Apply the rule to the columns of a document's meta.
-
-        Raises:
-            UsageError: The meta lacks the column, or the column cannot be compared with the constant.
-        """
+        """Apply the rule to a document's meta; errors are those of `keeps`."""
         self._require_column(meta)
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)
@@ -109,11 +97,11 @@ def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:
 
 
 ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_rules)]
-"""Rules of a recipe as text, such as `int_score >= 3`."""
+"""Rules of a recipe as text, each checked by `ColumnRule.parse`."""
 
 
 def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """Return the number of the first rule that each row fails, or -1; shape (rows,)."""
+    """Return the index of the first rule that each row fails, or -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.keeps(batch)] = number
@@ -138,5 +126,5 @@ class ColumnFilter(Filter):
         self._rules = [ColumnRule.parse(rule) for rule in rules]
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Measure a document for each rule."""
+        """Apply each rule to a document's meta."""
         return (rule.measure(candidate.meta) for rule in self._rules)

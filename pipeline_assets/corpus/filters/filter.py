@@ -15,9 +15,9 @@ class Measurement:
     Attributes:
         reason: Reason code of documents that the filter drops.
         value: Number, value of a column, or phrase in the document; None if the document has no such phrase.
-        limit: Limit on the value; None if the presence of a phrase is enough.
+        limit: Limit on the value; None for a phrase or tag, whose presence alone drops the document.
         is_failed: Whether the filter drops the document.
-        is_lower_bound: Whether counting ended at this value, so that the true value may be larger.
+        is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class Measurement:
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """Format a number with three or more digits, as many as differ from the limit."""
+    """Format a number with three digits or more, so that it differs from the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 
@@ -53,8 +53,8 @@ class Candidate:
     Attributes:
         text: UTF-8 text after the earlier filters.
         meta: Columns of the document's meta.
-        failure: Measurement for which the first filter drops the document; None if no filter has dropped it.
-        changes: Numbers of removed and masked items, such as `masked/email` and `removed_lines/few_words`.
+        failure: Measurement for which a filter dropped the document; None if no filter has.
+        changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`.
     """
 
     text: bytes
@@ -73,13 +73,13 @@ class Candidate:
 
 
 class Filter(ABC):
-    """Filter built from one or several sections of a recipe."""
+    """Filter that measures documents by rules of a recipe, and drops or changes them."""
 
     @abstractmethod
     def measure(self, candidate: Candidate) -> Iterable[Measurement]:
-        """Measure a document for each rule in order, and change its text as `apply` does."""
+        """Measure a document by each rule in order, and change its text as `apply` does."""
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fail documents, or change their texts."""
+        """Drop documents (set `failure`), or change their texts."""
         for candidate in candidates:
             candidate.failure = next((result for result in self.measure(candidate) if result.is_failed), None)

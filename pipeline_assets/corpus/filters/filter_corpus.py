@@ -1,7 +1,4 @@
-"""Stage `filter`, which splits a corpus into kept and dropped documents.
-
-If the recipe has `windows`, earlier steps find the documents that repeat others.
-"""
+"""Stage `filter`, which splits a corpus into kept and dropped documents."""
 
 import functools
 from collections import Counter
@@ -45,28 +42,14 @@ def filter_shard(
     refused_licences: frozenset[str] = frozenset(),
     repeating: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
-    """Filter the documents of a shard in order.
+    """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    An unchanged document keeps its bytes.
+    Before any filter, documents with a licence tag in `refused_licences` and the rows in `repeating` (each with its
+    share of repeated windows) are dropped.
 
-    Args:
-        shard: Shard of a corpus.
-        window: Rows of the shard to read.
-        folder: Folder for the output.
-        recipe: Filters.
-        zstd_level: Compression of the output.
-        refused_licences: Licence tags of documents to drop, before any filter, as `refused_licence`.
-        repeating: Rows to drop as `repeated_windows`, with their shares of repeated windows.
-
-    Returns:
-        A receipt of three files: kept documents, a `DroppedLine` per dropped document, rejects.
-        Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`,
-        `rejected/<reason>`; and in kept documents `masked/email`, `masked/ip`, `removed_lines/<reason>` and
-        `removed/<kind>`.
-
-    Raises:
-        InputError: A line is not a Document.
-        UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant.
+    Files: kept documents, a `DroppedLine` per dropped document, rejects. Counts: `rows` read, `documents` and `bytes`
+    of text kept, `changed` documents, `dropped/<reason>`, `rejected/<reason>`; and in kept documents `masked/email`,
+    `masked/ip`, `removed_lines/<reason>` and `removed/<kind>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -88,7 +71,7 @@ def filter_shard(
 
 
 def load_filters(recipe: FilterRecipe) -> None:
-    """Load the tables and compiled code that `filter_shard` keeps in its process."""
+    """Load the tables and compiled code of `filter_shard` into this process."""
     if recipe.windows is not None:
         from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
 
@@ -150,7 +133,9 @@ def filter_corpus(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> BuildResult:
-    """Filter a corpus shard by shard; the kept documents have the same shard names.
+    """Filter a corpus shard by shard, with the same shard names.
+
+    If the recipe has `windows`, earlier steps find the documents that repeat earlier ones.
 
     Raises:
         UsageError: A document lacks the column of a rule, or the language detector is not installed.
@@ -203,9 +188,6 @@ def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
-    """Filter a shard without its repeating documents.
-
-    Rows that killed a worker in an earlier step are not read.
-    """
+    """Filter a shard without repeating documents and earlier poison rows."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares_by_row())

@@ -1,8 +1,4 @@
-"""Detection of a text's language by one of two packages.
-
-A score means something different in each package, so each has its own default threshold. Both wheels contain their
-tables: no detector uses the network.
-"""
+"""Detection of a text's language by one of two packages, without a network."""
 
 import functools
 from collections.abc import Callable
@@ -26,8 +22,8 @@ class Language(NamedTuple):
     """Language of a text.
 
     Attributes:
-        code: ISO 639-1, or 639-3 for languages without such a code; `und` (undetermined) for a text without letters.
-        score: Confidence of the detector, 0 to 1, rounded to four digits.
+        code: ISO 639-1, or 639-3 for a language without such a code; `und` (undetermined) for a text without letters.
+        score: Confidence of the detector, 0 to 1, rounded to four digits. Scores of two detectors are not comparable.
     """
 
     code: str
@@ -53,34 +49,30 @@ class LanguageRecipe(RecipeSection):
 
     @property
     def min_score(self) -> str:
-        """Threshold in effect, as a decimal."""
+        """Minimum score in effect, as a decimal: `threshold`, or the detector's default."""
         return DETECTOR_PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
-        """Check whether a text in this language is kept."""
+        """Check whether a text in this language is kept: its code and its score."""
         return language.code in self.keep and language.score >= float(self.min_score)
 
     def detection_settings(self) -> dict[str, str]:
-        """Return the settings and the version that verdicts depend on, for the manifest.
-
-        Raises:
-            UsageError: The detector is not installed.
-        """
+        """Return what verdicts depend on: detector, version and threshold."""
         version = load_detector(self.detector).version
         return {"detector": self.detector, "version": version, "threshold": self.min_score}
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Loaded package with its installed version."""
+    """Language detector: the installed version of a package, and its function."""
 
     version: str
     identify: Identify
 
     def detect(self, text: str) -> Language:
-        """Detect the language of a text from its first `DETECTED_CHARACTERS`.
+        """Detect the language of the first `DETECTED_CHARACTERS` of a text.
 
-        They are joined into one line; lone surrogates are replaced by `?`.
+        Whitespace becomes single blanks, and lone surrogates become `?`.
         """
         start = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(start) if any(map(str.isalpha, start)) else UNDETERMINED
@@ -109,10 +101,7 @@ def _load_py3langid() -> Identify:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Classifier with compiled sums.
-
-        The package's own float32 sums differ between processors.
-        """
+        """Classifier with compiled sums; the package's differ between processors."""
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)
@@ -160,8 +149,7 @@ class DetectorPackage(NamedTuple):
 
     Attributes:
         extra: Optional dependency of corpusmill that installs the package.
-        threshold: Highest threshold that keeps 99.8 % of English documents.
-        load: Function that loads the package.
+        threshold: Default minimum score: the highest that keeps 99.8 % of English documents.
     """
 
     extra: str

@@ -13,11 +13,11 @@ class LanguageTables(NamedTuple):
     """Automaton and weights of a py3langid model.
 
     Attributes:
-        moves: Next state by row and byte; uint32, (rows * 256,).
-        rows: Row of each state in `moves`; unsigned, (states,).
-        features: Feature that each state completes, or -1; int32, (states,).
-        weights: Log-probability of each feature in each language; float32, (features, languages).
-        counts: Scratch, zero between calls; int32, (features,). A call holds the GIL, so threads can share it.
+        moves: Next state by row and byte, shape (rows * 256,).
+        rows: Row of each state in `moves`, shape (states,); any unsigned type.
+        features: Feature that each state completes, or -1; shape (states,).
+        weights: Log-probability of each feature in each language, shape (features, languages).
+        counts: Scratch, zero between calls, shape (features,). A call holds the GIL, so threads can share it.
     """
 
     moves: NDArray[np.uint32]
@@ -29,28 +29,24 @@ class LanguageTables(NamedTuple):
 
 @compiled
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
-    """Add the weighted features of a text to its language scores.
+    """Add a text's weighted features to `scores`; count its distinct features.
 
     The sums are float64 and in the order of the text, so that every processor gives the same four digits.
-
-    Returns:
-        Number of different features in the text; if it is 0, `scores` is unchanged.
     """
     moves, rows, features, weights, counts = tables
-    visited = np.empty(len(text), np.int32)  # features of the text by their first occurrence
+    visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence
     different = state = 0
     for byte in text:
-        state = moves[np.int64(rows[state]) * 256 + byte]
+        state = moves[np.int64(rows[state]) * 256 + byte]  # each row of the flat table has 256 entries, one per byte
         feature = features[state]
         if feature >= 0:
-            if counts[feature] == 0:
+            if counts[feature] == 0:  # first occurrence in this text
                 visited[different] = feature
                 different += 1
             counts[feature] += 1
     for feature in visited[:different]:
-        # A feature counts by the logarithm of its occurrences.
-        factor = math.log1p(counts[feature])
-        counts[feature] = 0
+        factor = math.log1p(counts[feature])  # py3langid weighs a feature by the logarithm of its occurrences
+        counts[feature] = 0  # leave the scratch zero for the next text
         for language in range(len(scores)):
             scores[language] += factor * weights[feature, language]
     return different

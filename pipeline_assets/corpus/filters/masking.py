@@ -59,7 +59,7 @@ class Masking(Filter):
         self._recipe = recipe
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Mask and count the addresses of each document."""
+        """Mask the addresses in each document, and count them in its `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
                 _mask(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
@@ -69,7 +69,7 @@ class Masking(Filter):
                 _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Mask a document; the list of measurements is empty."""
+        """Mask a document, without measurements, because masking drops nothing."""
         self.apply([candidate])
         return []
 
@@ -87,7 +87,7 @@ def _mask(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], mas
 
 
 def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the first byte of each e-mail address and the byte after it."""
+    """Yield the span of each e-mail address, in bytes."""
     searched = 0
     while (at := text.find(b"@", searched)) >= 0:
         start = _address_start(text, searched, at)
@@ -98,17 +98,18 @@ def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _address_start(text: bytes, searched: int, at: int) -> int | None:
-    """Return the start of the dot-atom before an `@`; None if there is no dot-atom.
+    """Return the start of the dot-atom that ends at an `@`; None if no dot-atom does.
 
-    It begins at a word boundary and not before `searched`, because earlier bytes may belong to another address.
+    It begins at a word boundary, and not before `searched`, because earlier bytes may belong to another address.
     """
-    # The longest run of a dot-atom's bytes before the `@`, after its last `..`, which a dot-atom cannot contain.
+    # Take the longest run of dot-atom bytes before the `@`; of a run with `..`, which a dot-atom cannot contain, take
+    # the part after the last `..`.
     first = searched + len(text[searched:at].rstrip(_DOT_ATOM_BYTES))
     dots = text.rfind(b"..", first, at)
     first = first if dots < 0 else dots + 2
     if first >= at or text[at - 1] == ord("."):
         return None
-    before = text[max(0, first - 4) : first].decode(errors="ignore")[-1:]
+    before = text[max(0, first - 4) : first].decode(errors="ignore")[-1:]  # a character has at most four bytes
     if before.isalnum() and not before.isascii():  # `_START` sees no letters beyond ASCII
         is_word = text[first : first + 1].isalnum() or text[first] == ord("_")
         if not is_word and text[first] != ord("."):
@@ -123,19 +124,18 @@ def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
 
     Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
     """
-    dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1
+    dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1
     # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.
     digits = [batch.text[dots + offset] - np.uint8(_ZERO) <= 9 for offset in (-1, 1)]
     dots = dots[digits[0] & digits[1]]
+    # Of three dots in a row, the middle one counts if the first and the third are close enough.
     middle = dots[1:-1][dots[2:] - dots[:-2] <= _MAX_DOT_DISTANCE]
+    # A byte belongs to the last document that begins at or before it.
     return np.unique(np.searchsorted(batch.offsets, middle, "right") - 1)
 
 
 def _public_ip_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the first byte of each public IPv4 address and the byte after it.
-
-    Octets with leading zeros make no address.
-    """
+    """Yield the span of each public IPv4 address; no octet has leading zeros."""
     for match in _IP.finditer(text):
         try:
             address = ipaddress.IPv4Address(match.group().decode())

@@ -1,7 +1,6 @@
-"""Search for many phrases in one pass over the text.
+"""Search for many phrases in one pass, by an automaton (Aho and Corasick 1975).
 
-An automaton finds them (Aho and Corasick 1975). Upper and lower case match each other. Nothing is normalised: a phrase
-needs one blank where the text has one.
+Upper and lower case match each other. Nothing else is normalised: one blank in a phrase matches exactly one blank.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton r
 
 
 class Scope(IntEnum):
-    r"""Scope of a phrase: anywhere, whole words (no `\w` before or after), whole line."""
+    r"""Scope in which a phrase counts: anywhere, as whole words, or as a whole line."""
 
     ANYWHERE = 0
     WORDS = 1
@@ -30,13 +29,13 @@ class Automaton(NamedTuple):
     """Automaton of a list of phrases.
 
     Attributes:
-        next_state: Next state by state and byte, shape (states, 256), int32. In state 0 no phrase has begun.
-        prefix_bits: For each of the first four bytes of a phrase, the phrases that may have a byte value at that place,
-            one bit per phrase modulo 64; at index 256 × place + value, uint64. A shorter phrase has all values.
-        first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,), int32.
-        matches: Numbers of the phrases that end in each state, state after state, int32.
-        characters: Characters of each phrase, int32.
-        scopes: Scope of each phrase, int32.
+        next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
+        prefix_bits: Entry 256 × place + value has the phrases that may have this byte value at this place, 0 to 3: bit
+            n stands for the phrases with number n modulo 64. After the end of a short phrase, it may have any value.
+        first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
+        matches: Numbers of the phrases that end in each state, state after state.
+        characters: Number of characters of each phrase.
+        scopes: Scope of each phrase.
     """
 
     next_state: NDArray[np.int32]
@@ -48,7 +47,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position of the next byte in a phrase; at its end `character` is its length."""
+    """Position in a phrase; `character` is its length at the end of the phrase."""
 
     phrase: int
     character: int
@@ -116,7 +115,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the UTF-8 of a character in both cases, if a case is one character."""
+    """Return the character in UTF-8 in each case that is a single character."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -126,7 +125,7 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
     for number, nodes in enumerate(graph.roots):
         bit = np.uint64(1 << number % 64)
         for place in range(_PREFIX_BYTES):
-            if any(map(graph.is_end, nodes)):
+            if any(map(graph.is_end, nodes)):  # the phrase is over: any byte may follow
                 table[place:] |= bit
                 break
             steps: dict[int, set[_Node]] = {}
@@ -138,8 +137,9 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 
 @always_inline
 def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]) -> bool:
-    """Check whether a phrase may have the four bytes that begin at `at`."""
-    # A phrase keeps its bit through all four lookups only if it may have each byte at its place.
+    """Check whether a phrase may begin with the four bytes at `at`."""
+    # The AND keeps the bits of phrases that may have each of the four bytes at its place. Phrases share bits, so a bit
+    # may remain where no phrase begins; the automaton decides.
     first, second = prefix_bits[to_index(text[to_index(at)])], prefix_bits[256 + text[to_index(at + 1)]]
     third, fourth = prefix_bits[512 + text[to_index(at + 2)]], prefix_bits[768 + text[to_index(at + 3)]]
     return bool(first & second & third & fourth)
@@ -147,10 +147,9 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read from `at` until phrases end.
+    """Read from `at` until phrases end; return the byte after them and the state.
 
-    Returns:
-        The byte after these phrases and the state, which is 0 if no phrase ends before `end`.
+    The state is 0 if no phrase ends before `end`.
     """
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
@@ -161,7 +160,7 @@ def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automato
             return at, 0
         state = characters.to_int64(next_state[state, text[at]])
         at += 1
-        if first_match[state] < first_match[state + 1]:
+        if first_match[state] < first_match[state + 1]:  # `matches` has phrases of this state
             return at, state
 
 
@@ -179,7 +178,7 @@ def _is_in_scope(
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True
-    # Cases of a character can differ in width, so the phrase's first byte is found character by character.
+    # Go back by characters, not bytes, because the cases of a character can differ in width.
     first = after
     for _ in range(automaton.characters[phrase]):
         first = characters.character_before(text, first)
@@ -190,6 +189,7 @@ def _is_in_scope(
         )
         joins_after = after < end and characters.read_character(text, after, classes)[0] & characters.WORD
         return not joins_before and not joins_after
+    # A whole line: only whitespace after the phrase, up to the line feed, and before it.
     while after < end and text[after] != characters.LINE_FEED:
         bits, width = characters.read_character(text, after, classes)
         if not bits & characters.SPACE:
@@ -203,13 +203,13 @@ def _is_in_scope(
 
 
 class PhraseHits(NamedTuple):
-    """Phrases that a batch of documents has.
+    """Phrases found in a batch of documents.
 
     Attributes:
-        counts: Different phrases, or lines with a phrase, per document; int64.
-        first: Phrase that ends first in each document, of several that end together the first in the list; -1 if
-            the document has no phrase. int32.
-        line_positions: A byte in each line with a phrase, ascending; empty unless lines are counted. int64.
+        counts: Distinct phrases, or lines with a phrase, in each document.
+        first: Number of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
+            if the document has no phrase.
+        line_positions: A byte in each line with a phrase, ascending; empty unless lines are counted.
     """
 
     counts: NDArray[np.int64]
@@ -226,21 +226,24 @@ def find_phrases(
     max_counts: NDArray[np.int64],
     counts_lines: bool,
 ) -> PhraseHits:
-    """Count the different phrases in each document, or the lines with a phrase.
+    """Count the distinct phrases, or the lines with a phrase, in each document.
 
     Args:
-        text: All documents, with padding after the last as in `thresholds.text_batch`.
-        offsets: First byte of each document, and the end of the last; shape (documents + 1,).
+        text: Text of a `Batch`.
+        offsets: Offsets of the `Batch`.
         automaton: Phrases to find.
         classes: Table of `character_classes`.
-        max_counts: Count at which the search of each document ends; shape (documents,).
+        max_counts: Count at which the search of each document stops; shape (documents,).
         counts_lines: Count lines instead of phrases.
     """
     counts = np.zeros(len(max_counts), np.int64)
     firsts = np.full(len(max_counts), -1, np.int32)
-    # A line has a byte and a line feed. Pages that are not written use no memory.
+    # A line with a phrase takes two bytes at least: one byte and a line feed, which the last line of a document may
+    # lack. Pages that are not written use no memory.
     line_positions = np.empty(len(text) // 2 + len(offsets), np.int64)
-    last_document = np.zeros(len(automaton.scopes), np.int64)  # number of the last document with each phrase, from 1
+    # For each phrase, the last document that has it, counted from 1; 0 for none. A phrase is new in a document if this
+    # number is at most the document's index.
+    last_document = np.zeros(len(automaton.scopes), np.int64)
     lines = 0
     for document in range(len(max_counts)):
         start, end = offsets[document], offsets[document + 1]
@@ -256,7 +259,7 @@ def find_phrases(
                     last_document[phrase] = document + 1
                     counts[document] += 1
                     firsts[document] = phrase if firsts[document] < 0 else firsts[document]
-                    if counts_lines:  # continue at the next line, with no phrase in progress
+                    if counts_lines:  # the line counts once: continue at its end, with no phrase in progress
                         line_positions[lines] = at - 1
                         lines += 1
                         state = 0

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.filters.column_rules import ColumnRules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
-_SHARE_CHARACTERS = 11  # with nine decimals, the product of the denominator and any number of windows fits 64 bits
+_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
 Natural = Annotated[int, pydantic.Field(ge=0)]
 Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RULE)]

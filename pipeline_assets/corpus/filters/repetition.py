@@ -2,23 +2,25 @@
 
 The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures, for lines
 and paragraphs, the fraction that are duplicates and the fraction of characters in them; for n-grams of 2 to 4 words,
-the fraction of characters in the most frequent one; for 5 to 10 words, the fraction of characters in all duplicates,
-with characters of overlapping ones counted once. Where the paper is silent, these rules apply:
+the fraction of characters in the most frequent n-gram; for n-grams of 5 to 10 words, the fraction of characters in all
+duplicates, where a character in several overlapping duplicates counts once. Where the paper is silent, these rules
+apply:
 
 - Characters are those of words: whitespace is neither compared nor counted, so all fractions have one denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
-- The most frequent n-gram counts with every occurrence. It must occur twice; of equally frequent ones the first counts.
+- All occurrences of the most frequent n-gram count. It must occur twice; of equally frequent n-grams, the first counts.
 - Words compare exactly, case and punctuation included.
 
-datatrove 0.10 uses spaCy's tokens as words, counts blanks of top n-grams and of the whole text but not of duplicate
-ones, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words of a
-copied run of 12. This module follows the paper and counts all 12.
+datatrove 0.10 uses spaCy's tokens as words, counts blanks in top n-grams and in the whole text but not in duplicate
+n-grams, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words
+of a copied run of 12. This module follows the paper and counts all 12.
 
-The counts are exact. An n-gram is a pair of (n-1)-grams that overlap, each known by a number, and it can occur twice
-only if both do. So each level examines only n-grams that begin where one repeats on the level below, which are few in
-most text.
+The counts are exact. Each distinct (n-1)-gram has a number, and an n-gram is the pair of the two (n-1)-grams that
+overlap in it. An n-gram can repeat only if both of these repeat. So each level examines only words at which an
+(n-1)-gram repeats, which are few in most text.
 
-Loops whose branch would go both ways have none: a wrong guess of the processor costs as much as the rest of the loop.
+Loops avoid branches that go both ways about equally often: a wrong guess of the processor costs as much as the rest of
+the loop.
 """
 
 from typing import NamedTuple, cast
@@ -30,7 +32,7 @@ from pipeline_assets.corpus.compiled import always_inline, inner
 from pipeline_assets.corpus.filters.characters import to_index, to_int64
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
-# Hashes and indices are uint64 throughout: numba computes int64 with uint64 in float64.
+# Hashes and indices are uint64 throughout, because numba turns int64 and uint64 together into float64.
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
@@ -42,13 +44,13 @@ class Scratch(NamedTuple):
     """Working arrays for the words of one document, with room for the longest.
 
     Attributes:
-        grams: For each word, the first word of the first n-gram equal to the one that begins there; -1 if that n-gram
-            occurs once. int32.
-        counts: Occurrences of each n-gram, at the first word of its first occurrence. int32.
-        keys: Hash of each word, line or paragraph, or pair of numbers of each n-gram. uint64.
-        slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot. int32.
-        repeated: Words at which an n-gram begins that occurs at least twice, ascending. int32.
-        repeated_before: For each word and the end, the words before it that occur at least twice. int32.
+        grams: Number of the n-gram that begins at each word: the word at which its first occurrence begins. -1 if the
+            n-gram occurs once.
+        counts: Occurrences of each n-gram, at the index of its number.
+        keys: Hash of each word, line or paragraph; or for an n-gram, its mixed pair of numbers.
+        slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
+        repeated: Words at which an n-gram begins that occurs at least twice, ascending.
+        repeated_before: For each word and the end, how many words before it occur at least twice.
     """
 
     grams: NDArray[np.int32]
@@ -61,7 +63,7 @@ class Scratch(NamedTuple):
 
 def allocate_scratch(max_bytes: int) -> Scratch:
     """Allocate scratch for up to `max_bytes`; unused pages take no memory."""
-    words = max_bytes // 2 + 2
+    words = max_bytes // 2 + 2  # as in `allocate_spans`
     grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
     return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
@@ -71,18 +73,14 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Count the repetition in one document.
+    """Add the counts of repetition to a document's counts of `find_words`.
 
-    Args:
-        eight_bytes: `unaligned_u64_view` of the document and at least 7 bytes beyond it.
-        words: Words, lines and paragraphs of the document.
-        scratch: Working arrays; their content is irrelevant.
-        counts: Row of the document, with the counts of `find_words`.
+    `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
     _number_words(eight_bytes, words, scratch, number)
     remaining, _, _ = _keep_repeated(number, scratch)
-    before, scratch.grams[number] = 0, -1  # no n-gram begins after the last word
+    before, scratch.grams[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
         scratch.repeated_before[word] = before
         before += scratch.grams[word] >= 0
@@ -95,17 +93,18 @@ def count_repetition(
 
 @inner
 def _mix(key: np.uint64) -> np.uint64:
-    """Spread the bits of a key over all 64; different keys stay different."""
-    # Each step can be undone: a shifted XOR from the top bits down, the product because the factor is odd.
+    """Spread the bits of a key; different keys give different results."""
+    # Each step can be undone: the XOR with a right shift leaves the top bits, which restore the others from the top
+    # down; an odd factor has an inverse modulo 2**64.
     key = (key ^ (key >> _HALF)) * _ODD
     return key ^ (key >> _SHIFT)
 
 
 @inner
 def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
-    """Clear the slots for `entries`, at most half full; return the mask of an index."""
+    """Clear slots, twice as many as `entries`; return the mask of their indices."""
     size = 8
-    while size < 2 * entries:
+    while size < 2 * entries:  # a power of two, so that `index & (size - 1)` is the index modulo the size
         size <<= 1
     for slot in range(size):
         slots[slot] = -1
@@ -114,13 +113,10 @@ def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Return the first entry with this key from `slot` on; insert `word` if missing.
-
-    `keys[word]` must be `key`.
-    """
+    """Return the first entry with this key from `slot` on, or insert `word`."""
     keys, slots = scratch.keys, scratch.slots
     slot &= mask
-    # An empty slot stands for `word` itself, whose key matches, so the probe ends there.
+    # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
     first = np.int32(word) if slots[slot] < 0 else slots[slot]
     while keys[to_index(first)] != key:
         slot = (slot + _ONE) & mask
@@ -138,11 +134,13 @@ def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Sc
         start, size = to_index(starts[word]), to_index(ends[word] - starts[word])
         # The hash reads the first eight bytes and the last eight, which begin at `last` and may overlap the first.
         last = max(size, _EIGHT) - _EIGHT
-        # Of a word shorter than eight bytes, only the low `size` bytes belong to it, because memory is little-endian.
+        # Of a word shorter than eight bytes, only the low `size` bytes belong to it, because memory is little-endian:
+        # shift the mask of all 64 bits right by 8 bits for each foreign byte.
         own_bytes = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
+        # Without the factor, equal first and last bytes would cancel out; the size counts zero bytes at the end.
         key = _mix(eight_bytes[start] & own_bytes ^ (eight_bytes[start + last] & own_bytes) * _GOLDEN + size)
         at = _EIGHT
-        while at < last:  # then the bytes between, eight at a time
+        while at < last:  # then mix in the bytes between, eight at a time
             key = _mix(key ^ eight_bytes[start + at])
             at += _EIGHT
         keys[word], slot = key, key
@@ -161,7 +159,8 @@ def _is_same(
 ) -> bool:
     """Compare two words; `last` and `own_bytes` belong to `word` (`_number_words`)."""
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
-    # XOR is 0 for equal numbers: first of the sizes, then of the bytes that the hash reads.
+    # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
+    # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
     difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
     difference |= (
         eight_bytes[start] ^ eight_bytes[other] | eight_bytes[start + last] ^ eight_bytes[other + last]
@@ -175,16 +174,20 @@ def _is_same(
 
 @inner
 def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
-    """Count the lines or paragraphs that copy an earlier one, and their characters."""
+    """Count the items (lines or paragraphs) that are copies, and their characters.
+
+    `firsts` has the first word of each item, and the number of words at the end.
+    """
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
     mask = _clear_slots(slots, items)
     for item in range(items):
         start, stop = to_int64(firsts[item]), to_int64(firsts[item + 1])
-        if before[stop] - before[start] < stop - start:  # a word occurs once, so the item cannot be a copy
+        # An item is not a copy if fewer than all of its words occur at least twice.
+        if before[stop] - before[start] < stop - start:
             continue
         key = _NONE
-        for word in range(start, stop):
+        for word in range(start, stop):  # hash the numbers of the words, in order
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
         slot = _mix(key) & mask
@@ -198,7 +201,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
                 if word == stop - start:
                     break
             slot = (slot + _ONE) & mask
-        if slots[slot] < 0:
+        if slots[slot] < 0:  # the first item with these words
             slots[slot] = item
         else:
             copies += 1
@@ -208,7 +211,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 @inner
 def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count n-grams from pairs upwards; each level overwrites the one before."""
+    """Count n-grams from 2 to 10 words; each level overwrites the one before."""
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
         remaining = _key_grams(remaining, scratch)
@@ -224,7 +227,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Key the n-grams that may occur twice, and keep and count their words."""
+    """Give keys to the n-grams that may repeat, and keep and count their words."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):
@@ -232,21 +235,23 @@ def _key_grams(remaining: int, scratch: Scratch) -> int:
         # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `grams` still has the level below
         # at both, because words ascend and only entries before `word` are overwritten.
         first, second = grams[word], grams[word + _ONE]
-        # Both numbers, 32 bits each, are the key: different n-grams have different keys.
+        # The two numbers, below 2**31, fill the halves of the key, so different n-grams have different keys. (If second
+        # is -1, the key is wrong, but this entry is not kept.)
         scratch.keys[word] = _mix(to_index(first) << _HALF | to_index(second))
-        # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram occurs twice.
+        # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram repeats.
         repeated[to_index(kept)] = word
         kept += second >= 0
-        grams[word] = first | second >> 31  # the shift gives -1, all bits set, for a negative second, otherwise 0
+        # `second >> 31` is -1 (all bits set) for a negative second, otherwise 0; so the OR gives -1 or `first`.
+        grams[word] = first | second >> 31
     return kept
 
 
 @inner
 def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
-    """Number and count the n-grams by key, and return the characters in copies."""
+    """Number and count the n-grams by key; return the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, remaining)
-    covered = copied = 0  # word after the last copy, characters in copies
+    covered = copied = 0  # word after the last copy, characters in copies so far
     for index in range(to_index(remaining)):
         word = to_int64(scratch.repeated[index])
         key = scratch.keys[to_index(word)]
@@ -263,10 +268,10 @@ def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) ->
 
 @inner
 def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Keep in `repeated` the words whose n-gram occurs at least twice.
+    """Keep in `repeated` the words whose n-gram repeats; set `grams` to -1 elsewhere.
 
     Returns:
-        Number of these words, occurrences of the most frequent n-gram, and its first word.
+        Number of kept words, occurrences of the most frequent n-gram, and its first word (-1 without any n-gram).
     """
     grams, repeated = scratch.grams, scratch.repeated
     top_count = kept = 0

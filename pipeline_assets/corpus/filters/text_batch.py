@@ -13,7 +13,7 @@ MAX_TEXT_BYTES = 2**31 - 1  # kernels count in int32
 
 
 class Batch(NamedTuple):
-    """Documents one after another in UTF-8.
+    """UTF-8 of several documents, one after another.
 
     Attributes:
         text: Bytes, with eight zeros after the last document.
@@ -25,11 +25,7 @@ class Batch(NamedTuple):
 
 
 def text_batch(texts: Sequence[bytes]) -> Batch:
-    """Join documents into a batch.
-
-    Raises:
-        InputError: A document exceeds `MAX_TEXT_BYTES`.
-    """
+    """Join documents into a batch, or raise InputError if one is too long."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
         what = f"the text has {lengths.max():,} bytes, at most {MAX_TEXT_BYTES:,} are supported"

@@ -1,7 +1,4 @@
-"""Filter of documents by limits on counts and on ratios of counts.
-
-One call of compiled code counts a batch of documents.
-"""
+"""Filter of documents by limits on counts and on ratios of counts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +27,6 @@ class Threshold:
         numerator: Count to compare with the limit.
         denominator: Count to divide by; None for no ratio. The ratio is 0 if this count is 0.
         drops: Side of the limit on which documents are dropped.
-        limit: Limit.
     """
 
     reason: str
@@ -45,11 +41,11 @@ class Threshold:
         if self.denominator is not None:
             value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0
         is_failed = value < self.limit if self.drops == "<" else value > self.limit
-        ends_at_limit = self.numerator is TextCount.STOP_WORDS  # the search ends when the limit is reached
+        ends_at_limit = self.numerator is TextCount.STOP_WORDS  # the search stops when the limit is reached
         return Measurement(self.reason, value, self.limit, is_failed, is_lower_bound=ends_at_limit and not is_failed)
 
 
-_ThresholdRow = tuple[str, str, TextCount, TextCount | None]  # the recipe's key, the reason, and the counts
+_ThresholdRow = tuple[str, str, TextCount, TextCount | None]  # recipe key, reason code, numerator, denominator
 _LENGTH: list[_ThresholdRow] = [
     ("min_characters", "few_characters", TextCount.CHARACTERS, None),
     ("max_characters", "many_characters", TextCount.CHARACTERS, None),
@@ -108,10 +104,9 @@ class Limits(NamedTuple):
     """Thresholds as arrays, for compiled code; shapes are (thresholds,).
 
     Attributes:
-        numerator: Column of the count to compare.
-        denominator: Column of the count to divide by; -1 for no ratio.
+        numerator: `TextCount` to compare.
+        denominator: `TextCount` to divide by; -1 for no ratio.
         sign: 1 if values above the limit are dropped, -1 if values below it are.
-        limit: Limit of each threshold.
     """
 
     numerator: NDArray[np.int64]
@@ -122,11 +117,10 @@ class Limits(NamedTuple):
 
 def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
     """Convert thresholds to arrays."""
+    denominators = [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds]
     return Limits(
         np.array([threshold.numerator for threshold in thresholds], np.int64),
-        np.array(
-            [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds], np.int64
-        ),
+        np.array(denominators, np.int64),
         np.array([1.0 if threshold.drops == ">" else -1.0 for threshold in thresholds], np.float64),
         np.array([threshold.limit for threshold in thresholds], np.float64),
     )
@@ -134,13 +128,14 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
 
 @inner
 def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
-    """Return the number of the first limit that a document violates, or -1."""
+    """Return the index of the first limit that a document violates, or -1."""
     for number in range(len(limits.numerator)):
         value = float(counts[limits.numerator[number]])
         if limits.denominator[number] >= 0:
             per = float(counts[limits.denominator[number]])
             value = value / per if per else 0.0
-        if (value - limits.limit[number]) * limits.sign[number] > 0:  # strictly beyond, on the side that drops
+        # The sign makes the difference positive on the side that drops; at the limit it is 0, and the document is kept.
+        if (value - limits.limit[number]) * limits.sign[number] > 0:
             return number
     return -1
 
@@ -157,10 +152,10 @@ def _count_documents(
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
-    """Count the words, lines and paragraphs of each document and their repetition.
+    """Fill `counts`, shape (documents, len(TextCount)), for a batch of documents.
 
-    `counts` has the shape (documents, len(Count)). A document beyond one of the limits `before_repetition` is not
-    searched for repetition, which takes longest.
+    A document that violates a limit of `before_repetition` is dropped anyway, so the slow search for repetition skips
+    it.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
@@ -171,7 +166,7 @@ def _count_documents(
 
 @compiled
 def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Return `first_violation` for each document; shape (documents,)."""
+    """Return the `first_violation` of each document, shape (documents,)."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)
@@ -200,7 +195,7 @@ class ThresholdFilter(Filter):
             self._boilerplate = build_automaton([*anywhere, *((line, Scope.LINE) for line in boilerplate.lines)])
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fail each document that violates a threshold."""
+        """Drop each document that violates a threshold."""
         if not self._thresholds:
             return
         batch = text_batch([candidate.text for candidate in candidates])
@@ -224,9 +219,8 @@ class ThresholdFilter(Filter):
             hits = find_phrases(*batch, self._stop_words, self._classes, max_counts, False)
             counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
-        words, scratch = (
-            self._reused if longest <= _REUSED_BYTES else (allocate_spans(longest), allocate_scratch(longest))
-        )
+        fits = longest <= _REUSED_BYTES
+        words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         eight_bytes, repeats = unaligned_u64_view(batch.text), self._counts_repetition
         arrays = batch.text, eight_bytes, batch.offsets, self._classes, words, scratch
         _count_documents(*arrays, before_repetition, repeats, counts)

@@ -28,9 +28,9 @@ class FilterVerdict:
 
     Attributes:
         reason: Reason code of the first filter that drops the document; None if it is kept.
-        measurements: Measurements of all filters in order, including those after the one that drops the document.
-        text: Text after all changes, which is written if the document is kept.
-        changes: Numbers of removed and masked items, as in `Candidate`.
+        measurements: Measurements of all filters in order, also of filters after the one that drops the document.
+        text: Text after all changes.
+        changes: Number of removed or masked items by kind, see `Candidate`.
     """
 
     reason: str | None
@@ -44,21 +44,16 @@ class FilterVerdict:
 
 
 class LanguageFilter(Filter):
-    """Filter by the languages of a `LanguageRecipe`."""
+    """Filter of documents by their language."""
 
     def __init__(self, recipe: LanguageRecipe) -> None:
-        """Load the detector.
-
-        Raises:
-            UsageError: The detector is not installed.
-        """
         self._recipe = recipe
         self._detector = load_detector(recipe.detector)
         self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Measure language and score, as `de 0.998` with the limit `en, fr from 0.96`."""
-        # The cut may be within a character.
+        """Measure language and score, such as `de 0.998`."""
+        # The cut may split a character, whose bytes are then ignored.
         beginning = candidate.text[: _MAX_CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
         language = self._detector.detect(beginning)
         value = f"{language.code} {language.score}"
@@ -67,11 +62,7 @@ class LanguageFilter(Filter):
 
 @functools.lru_cache(maxsize=8)
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
-    """Build the recipe's filters except `windows`, in order, with their tables.
-
-    Raises:
-        UsageError: The language detector is not installed.
-    """
+    """Build the recipe's filters except `windows`, in order, with their tables."""
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.column_rules import ColumnFilter
@@ -83,7 +74,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     if recipe.wikipedia is not None:
         filters.append(WikipediaFilter(recipe.wikipedia))
     filters.append(ThresholdFilter(recipe))
-    if recipe.language is not None:  # takes ten times as long as the filters before it
+    if recipe.language is not None:  # takes ten times as long as the filters before it together
         filters.append(LanguageFilter(recipe.language))
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
@@ -93,20 +84,13 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
 
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:
-    """Drop and change documents; a dropped document skips later filters.
-
-    Raises:
-        UsageError: The language detector is not installed, or a document lacks the column of a rule, or the column
-            cannot be compared with the rule's constant.
-    """
+    """Apply all filters except `windows`; a dropped document skips later filters."""
     for step in build_filters(recipe):
         step.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
-    """Evaluate all filters on one document, with the same verdict as in a batch.
-
-    `windows` is not evaluated, because it depends on other documents.
+    """Evaluate all filters on one document, except `windows`, which needs others.
 
     Raises:
         UsageError: The language detector is not installed, or the document lacks the column of a rule, or the column
@@ -122,9 +106,7 @@ class DroppedLine(msgspec.Struct, frozen=True):
     """Record of a document that a filter dropped.
 
     Attributes:
-        doc_id: Id of the document.
-        reason: Reason code.
-        value: Measured value.
+        value: Measured value, see `Measurement`.
         threshold: Limit on the value; null if the filter has no limit.
         shard: Shard of the unfiltered corpus.
         row: Row of the document in this shard.
@@ -142,7 +124,7 @@ class DroppedLine(msgspec.Struct, frozen=True):
 
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """Read the dropped documents of a filtered corpus, in its order."""
+    """Yield the dropped documents of a filtered corpus, in its order."""
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 

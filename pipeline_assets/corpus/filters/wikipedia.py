@@ -1,12 +1,11 @@
-"""Removal of markup that wikiextractor leaves in pages.
+"""Removal of tags, templates and emptied brackets that wikiextractor leaves.
 
-The markup is tags, templates, and brackets whose template is missing. The rules are based on six real extractions in
-three languages, versions 2.66 to 3.1.0:
+The rules are based on six real extractions in three languages, versions 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
   `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is
   text, and so are `main()`, `(...)` and `(1,)`.
-- Tags and templates without their end are kept as written.
+- wikiextractor keeps tags and templates without an end as they were written.
 
 Marks are read once, regardless of nesting, and nested brackets are repaired three levels deep, so time is linear.
 """
@@ -39,7 +38,7 @@ _BETWEEN = _BLANKS + ",;，；、/"
 _FILLERS = _BETWEEN + ":：~～–—-'\"“”‘’"
 _LETTER = r"A-Za-z\u00c0-\u024f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 # The expression starts with one set of characters, which the engine finds fast.
-_BRACKET = re.compile(
+_BRACKET = re.compile(  # a pair of brackets without a bracket inside; angle and corner brackets only if empty
     r"[(（《〈「『](?:(?<=[(（])[^()（）]*+[)）]|(?<=《)[ ]*+》|(?<=〈)[ ]*+〉|(?<=「)[ ]*+」|(?<=『)[ ]*+』)"
 )
 # Only labels before a colon whose value is missing, such as `學名：` or `Linear B: `.
@@ -52,19 +51,17 @@ _TRAILING = re.compile(rf"[，；、]|[,;][{_BETWEEN}]")
 
 RUNNING_LINES = "running_lines"
 _SENTENCE_END = re.compile(r"[.!?][\"”’')\]»]{0,4}+(?:\s|\Z)|[。！？…؟۔।॥။։።།]")
-_MIN_BYTES = 24  # five English words or eight Chinese characters: more than most headings that end in a period
-_LONG_LINE_BYTES = 120  # counts without the end of a sentence, for which Thai, for example, has no mark
+_MIN_BYTES = 24  # five English words or eight Chinese characters: longer than most headings that end in a period
+_LONG_LINE_BYTES = 120  # such a line counts without a sentence end, because Thai, for example, marks none
 _NO_WORD = re.compile(r"[\W_]*+")
 
 
 def mark_markup(text: str) -> tuple[str, Counter[str]]:
-    """Replace tags and templates by `_REMOVED`, a break with a line feed.
+    """Replace tags and templates by placeholders, and count them by kind.
 
     A template, or a tag that does not show its content, is removed from its first mark to its last. If the last mark is
-    missing, or more than `_MAX_CONTENT` characters away, only the marks are removed.
-
-    Returns:
-        The text and the number of removals by kind, `tags` and `templates`.
+    missing, or more than `_MAX_CONTENT` characters away, only the marks are removed. `<br>` becomes a line feed between
+    two placeholders. The kinds are `tags` and `templates`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
@@ -103,11 +100,7 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
 
 
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
-    """Remove brackets without a word, and separators at the ends of other brackets.
-
-    Returns:
-        The line and the number of brackets that changed.
-    """
+    """Remove emptied brackets, and separators at the ends of others; count both."""
     repairs = 0
     for _ in range(_DEPTH):
         line, more = _repair_innermost(line)
@@ -118,9 +111,9 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair brackets that contain no others.
+    """Repair the brackets that contain no others.
 
-    Blanks before a removed bracket are removed too, except one blank between two words.
+    Blanks before a removed bracket are removed too, except for one blank between two words.
     """
     parts: list[str] = []
     repairs = end = 0
@@ -141,7 +134,7 @@ def _repair_innermost(line: str) -> tuple[str, int]:
 
 
 def _repair_bracket(bracket: re.Match[str]) -> str | None:
-    """Return the replacement of a bracket; None if it stays unchanged."""
+    """Return the replacement of a bracket; None if it needs no repair."""
     opening, content, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
     if content and content[0] not in _FILLERS and content[-1] not in _FILLERS:
         return None
@@ -161,7 +154,7 @@ def _repair_bracket(bracket: re.Match[str]) -> str | None:
 
 
 class WikipediaFilter(Filter):
-    """Filter of pages by a `WikipediaFilterRecipe`."""
+    """Filter of Wikipedia pages by their running text, after removing markup."""
 
     def __init__(self, recipe: WikipediaFilterRecipe) -> None:
         self._minimum = recipe.min_running_lines
@@ -181,10 +174,7 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Return the kept lines and the number of removals by kind.
-
-    A changed line is dropped if no word remains in it.
-    """
+    """Return the lines that have a word without markup, and removals by kind."""
     marked, removals = mark_markup(text)
     kept: list[str] = []
     for line in marked.split("\n"):
@@ -196,10 +186,7 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count, up to `maximum`, the lines that read as sentences or are long.
-
-    The page's title does not count.
-    """
+    """Count up to `maximum` lines of sentences or great length, without the title."""
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))

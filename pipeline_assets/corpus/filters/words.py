@@ -1,7 +1,7 @@
 """Words, lines and paragraphs of a document.
 
-A word is a longest run without whitespace, as in `str.split`. A line ends at a line feed; lines without a word do not
-count. A paragraph is a run of lines with no blank line between them. So neither CRLF nor indentation matters.
+A word is a maximal run without whitespace, as in `str.split`. A line ends at a line feed; a line without a word does
+not count. A paragraph is a run of lines with no blank line between them. So neither CRLF nor indentation matters.
 """
 
 from enum import IntEnum
@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Columns of counts; a threshold is on one of them, or on the ratio of two."""
+    """Columns of the counts; a threshold limits one of them, or a ratio of two."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -58,14 +58,14 @@ class TextCount(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document, int32, with room for the longest.
+    """Words, lines and paragraphs of one document.
 
     Attributes:
-        starts: First byte of each word in the document.
+        starts: First byte of each word, counted in the document.
         ends: Byte after each word.
-        characters: Characters of all words before each word, and at last of all words.
-        lines: First word of each line, and at last the number of words.
-        paragraphs: First word of each paragraph, and at last the number of words.
+        characters: Characters of all words before each word; then those of all words.
+        lines: First word of each line; then the number of words.
+        paragraphs: First word of each paragraph; then the number of words.
     """
 
     starts: NDArray[np.int32]
@@ -77,7 +77,7 @@ class WordSpans(NamedTuple):
 
 def allocate_spans(max_bytes: int) -> WordSpans:
     """Allocate spans for up to `max_bytes`; unused pages take no memory."""
-    words = max_bytes // 2 + 2  # a word takes a byte and a blank, and the kernel writes one entry beyond the last
+    words = max_bytes // 2 + 2  # a word takes a byte and a blank, which the last may lack; one entry follows the last
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
 
@@ -90,36 +90,31 @@ def find_words(
     words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
-    """Find the words, lines and paragraphs of a document and count its characters.
+    """Find the words, lines and paragraphs of a document, and count characters.
 
-    The loop writes a possible start and end at every character, and moves on to the next entry only where a word does
-    start or end. That has no branch: processors cannot predict word lengths, and a wrong guess costs more than a write.
-
-    Args:
-        text: All documents of a batch.
-        begin: Byte at which the document begins.
-        size: Bytes of the document.
-        classes: Table of `character_classes`.
-        words: Spans to fill.
-        counts: Row of the document, zeros at first, shape (len(Count),).
+    The document has `size` bytes from `begin` on; `counts` must be zeros. The loop writes a possible start and end at
+    every character, and moves on to the next entry only where a word does start or end. That has no branch: processors
+    cannot predict word lengths, and a wrong guess costs more than a write.
     """
     starts, ends, characters = words.starts, words.ends, words.characters
     at = started = ended = 0  # byte in the document, words that started, words that ended
     non_ascii_bytes = continuation_bytes = symbols = alphabetic = has_letter = word_characters = 0
     line = dots = 0  # first word of the current line, dots in a row
-    # `feeds` counts line feeds since the last word; it begins at 2 so that leading blank lines end no paragraph.
+    # `feeds` counts line feeds since the last line with a word; from 2 on, blank lines end no further paragraph, so it
+    # begins at 2.
     # `lines` and `paragraphs` count the current one too, although it may have no word yet.
     is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
     words.lines[0] = words.paragraphs[0] = 0
     while at < size:
         was_space, byte, width = is_space, text[to_index(begin + at)], 1
         bits = to_int64(classes[to_index(byte)])
-        if byte >= 0x80:
+        if byte >= 0x80:  # not ASCII: decode two to four bytes
             bits, width = read_character(text, begin + at, classes)
             non_ascii_bytes += width
             continuation_bytes += width - 1
-        is_space, is_letter = bits & SPACE, bits >> 1 & 1
-        # Entry `started` is overwritten until a word starts. Then it keeps the values of this character.
+        is_space, is_letter = bits & SPACE, bits >> 1 & 1  # both 0 or 1: SPACE is bit 0, LETTER bit 1
+        # Entry `started` is overwritten until a word starts, and then keeps the values of this character. Entry `ended`
+        # is overwritten until the word ends.
         starts[to_index(started)], ends[to_index(ended)] = at, at
         characters[to_index(started)] = word_characters
         # Both flags are 0 or 1, so `a & ~b` is 1 exactly if a is 1 and b is 0.
@@ -127,9 +122,9 @@ def find_words(
         ended += is_space & ~was_space
         word_characters += is_space ^ 1
         alphabetic += is_letter & ~has_letter  # at the first letter of a word
-        has_letter = (has_letter | is_letter) & ~is_space
-        symbols += bits >> 2 & 1
-        if bits & COUNTED:
+        has_letter = (has_letter | is_letter) & ~is_space  # whitespace resets it for the next word
+        symbols += bits >> 2 & 1  # SYMBOL is bit 2
+        if bits & COUNTED:  # one branch for the four rare characters that need more work
             if byte == LINE_FEED:
                 if started > line:  # the line has a word, so the next word begins another line
                     words.lines[lines] = line = started
@@ -142,13 +137,13 @@ def find_words(
             elif byte == DOT:
                 dots = dots + 1 if last_dot == at - 1 else 1
                 last_dot = at
-                counts[TextCount.ELLIPSES] += dots % 3 == 0
+                counts[TextCount.ELLIPSES] += dots % 3 == 0  # each third dot of a run completes an ellipsis
             else:
                 counts[TextCount.HASHES if byte == HASH else TextCount.ELLIPSES] += 1
         at += width
-    ends[ended] = size  # of the last word, if no whitespace follows it
+    ends[ended] = size  # the end of the last word, if no whitespace follows it
     characters[started] = word_characters
-    # The current line and paragraph do not count if no word follows the last line feed.
+    # Drop the current line and paragraph if they have no word: they would begin after the last one.
     lines -= words.lines[lines - 1] == started
     paragraphs -= words.paragraphs[paragraphs - 1] == started
     words.lines[lines] = words.paragraphs[paragraphs] = started
@@ -165,9 +160,9 @@ def find_words(
     )
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[TextCount.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1
+        counts[TextCount.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1  # BULLET
         if ends[last] - starts[last] >= 3:
-            # The last three bytes of the line's last word, as one number.
+            # The last three bytes of the line's last word as one number, the first byte highest as in `from_bytes`.
             end = begin + ends[last]
             tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
             counts[TextCount.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)
