@@ -60,7 +60,7 @@ def publish(
     folder = _publishable(folder)
     require_manifest(folder)
     hub_repo = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
-    with forbid_replacement(folder), hub_repo.limits():
+    with forbid_replacement(folder), hub_repo.limit_requests():
         owners = hub_repo.check_token()
         publication = prepare_publication(open_artifact(folder), hub_repo, allow_unknown=allow_unknown_licences)
         plan = plan_publication(publication, hub_repo, replaces=replace)
@@ -91,7 +91,7 @@ def _publishable(folder: Path) -> Path:
 def _repo_lines(repo: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
     if parent is not None:
         yield f"{repo.url} exists, at {parent}"
-        if public and (repo.settings() or {}).get("private"):
+        if public and (repo.access_settings() or {}).get("private"):
             yield "the repository is private; --public only affects new ones: make it public on its page"
         return
     yield f"{repo.url} will be created, {'public' if public else 'private'}"

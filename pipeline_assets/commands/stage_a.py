@@ -17,7 +17,7 @@ from pipeline_assets.commands.options import Content, Section, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.normalize.converted import group_manifest
+from pipeline_assets.corpus.normalize.converted import manifest_copy_path
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import matching_configs, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
@@ -207,7 +207,7 @@ def _build_sources(
 def _source_lines(artifact: Artifact) -> Iterator[str]:
     yield from artifact_lines(artifact)
     if artifact.manifest.kind == NORMALIZED.name:
-        yield f"  {group_manifest(artifact.folder)}"
+        yield f"  {manifest_copy_path(artifact.folder)}"
 
 
 def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:

@@ -224,7 +224,7 @@ NORMALIZED = Kind(
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    after_build=converted.write_group_manifest,
+    after_build=converted.write_manifest_copy,
     checks=(
         FILES,
         LEDGER,

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline_assets.corpus.readers.row_positions import file_at, format_row, locate_line
+from pipeline_assets.corpus.readers.row_positions import format_row, locate_line, source_file_at
 from pipeline_assets.spine.errors import UsageError
 
 _SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
@@ -81,7 +81,7 @@ def format_place(row: AnyRow) -> str:
         return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:
         return f"{format_row(row.path.name, row.row, None)} of the file that was read; it has changed since"
-    return format_row(row.path.name, row.row, file_at(row.path))
+    return format_row(row.path.name, row.row, source_file_at(row.path))
 
 
 def parse_row(text: str) -> AnyRow:
@@ -93,7 +93,7 @@ def parse_row(text: str) -> AnyRow:
     if _HUB_FILE_START.match(text):
         return SourceRow.parse(text)
     by_line = _LINE.fullmatch(text)
-    file = None if by_line is None else file_at(Path(by_line["path"]).absolute())
+    file = None if by_line is None else source_file_at(Path(by_line["path"]).absolute())
     if by_line is not None and file is not None:
         line = int(by_line["line"])
         return FileRow(file.path, locate_line(file, line), line=line)

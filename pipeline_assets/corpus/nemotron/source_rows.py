@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, read_row
+from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, parse_row
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
@@ -115,7 +115,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
 
 def _line_rows(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     for position, line in numbered:
-        row = read_row(line)
+        row = parse_row(line)
         if isinstance(row, Fault):
             if is_blank(line):
                 continue

@@ -172,10 +172,8 @@ def finish_source(
     def bad_rows() -> Iterator[Reject]:
         return itertools.filterfalse(converted.is_expected, read_rejects(staging, receipts))
 
-    bad, limit = sum(1 for _ in bad_rows()), max_reject_fraction
-    check_rejects(
-        bad, counts.get("rows", 0), limit, bad_rows(), staging.target, converted.reject_formatter, _reject_fix
-    )
+    bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), converted.reject_formatter
+    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix)
     published = publish(staging, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)
@@ -189,13 +187,13 @@ def finish_source(
     )
 
 
-def group_manifest(folder: Path) -> Path:
+def manifest_copy_path(folder: Path) -> Path:
     """Return the path of the manifest's copy next to an artifact's folder."""
     return folder.with_name(f"{folder.name}.{FILE_NAME}")
 
 
-def write_group_manifest(artifact: Artifact) -> Path:
+def write_manifest_copy(artifact: Artifact) -> Path:
     """Copy an artifact's manifest, byte for byte, to the file next to its folder."""
-    path = group_manifest(artifact.folder)
+    path = manifest_copy_path(artifact.folder)
     copy_manifest(artifact, path)
     return path

@@ -113,7 +113,7 @@ def _convert_pieces(
     return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
 
 
-_MAX_SHOWN = 3
+_MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, Licensed]:
@@ -131,8 +131,8 @@ def _common_licence(licences: Sequence[Licensed]) -> Licensed:
     """
     if len({licence.tag for licence in licences}) == 1:
         return licences[0]
-    files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_SHOWN]]
-    return Licensed(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_SHOWN))
+    files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_NAMED_FILES]]
+    return Licensed(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_NAMED_FILES))
 
 
 def _document_licence(file: source_folder.SourceFile) -> Licensed:
@@ -166,10 +166,10 @@ def convert_local(
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
 
-    def is_of_an_empty_file(reject: Reject) -> bool:
+    def is_empty_text_file(reject: Reject) -> bool:
         return recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-    return ConvertedSource(named, derive_id, decisions, is_of_an_empty_file, reject_formatter=reject_formatter(files))
+    return ConvertedSource(named, derive_id, decisions, is_empty_text_file, reject_formatter=reject_formatter(files))
 
 
 def normalize_local(
@@ -208,8 +208,8 @@ def read_piece(
     licensed = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
     document = RowMap(columns, recipe, name, derive_id, licensed, fields_with_values).to_document
-    for place, row in piece_rows(piece, recipe):
-        yield row.to_reject(name, place) if isinstance(row, Fault) else document(row, place)
+    for position, row in piece_rows(piece, recipe):
+        yield row.to_reject(name, position) if isinstance(row, Fault) else document(row, position)
 
 
 def convert_wikipedia(

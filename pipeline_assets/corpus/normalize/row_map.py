@@ -45,24 +45,24 @@ class RowMap:
         self._file_name, self._derive_id = file_name, derive_id
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
-    def to_document(self, row: dict[str, Any], place: int) -> Document | Reject:
+    def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
         """Convert the row at a position; columns other than text and id become its meta."""
-        columns = {field: self._column(row, field, name) for field, name in self._columns}
+        columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
             detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
-            return Reject(self._file_name, place, "no_text", detail)
+            return Reject(self._file_name, position, "no_text", detail)
         text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
-        if fault := self._fault(text, doc_id, created_at):
-            return fault.to_reject(self._file_name, place)
+        if fault := self._find_fault(text, doc_id, created_at):
+            return fault.to_reject(self._file_name, position)
         if len(self._fields_with_values) < len(self._columns):
             self._fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
         for field, column in columns.items():
             if column is not None and field in ("text", "id"):
                 column.holder.pop(column.key, None)
-        license_tag, evidence = self._licence(columns.get("license"))
+        license_tag, evidence = self._row_licence(columns.get("license"))
         return Document(
             text=text,
             source=self._source,
@@ -70,10 +70,10 @@ class RowMap:
             doc_id=doc_id or self._derive_id(text),
             license_tag=license_tag,
             created_at=parse_moment(created_at),
-            meta=Meta.from_mapping(self._file_name, place, row, evidence),
+            meta=Meta.from_mapping(self._file_name, position, row, evidence),
         )
 
-    def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
+    def _find_fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
         """Return the reason why a row is unusable; None if it is usable."""
         if text is None:
             return Fault("no_text", "null")
@@ -87,7 +87,7 @@ class RowMap:
             return Fault("wrong_type", f"created_at is {type(created_at).__name__}")
         return None
 
-    def _column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
+    def _find_column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
         """Find a field's column in a row; of several names, the first with a valid value."""
         if isinstance(name, str):
             return find_column(row, name)
@@ -95,7 +95,7 @@ class RowMap:
         columns = (find_column(row, alternative) for alternative in name)
         return next((column for column in columns if column is not None and isinstance(column.value, types)), None)
 
-    def _licence(self, column: Column | None) -> tuple[str, str]:
+    def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return the licence tag of a row and the evidence for it."""
         if column is None or column.value is None or column.value == "":
             return self._licensed.tag, self._licensed.evidence

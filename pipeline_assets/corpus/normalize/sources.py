@@ -88,9 +88,8 @@ class HubSource(SourceSection, HubRows):
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
         excluded = {*_KEYS_WITHOUT_EFFECT, "kind", "columns"}
         section = {key: value for key, value in self.content().items() if key not in excluded}
-        return SnapshotRecipe.from_content(
-            section | {"name": self.source, "columns": plain, "shard_text_bytes": shard_text_bytes}
-        )
+        section |= {"name": self.source, "columns": plain, "shard_text_bytes": shard_text_bytes}
+        return SnapshotRecipe.from_content(section)
 
 
 class FilesSection(SourceSection):
@@ -170,17 +169,17 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     earlier = set[str]()
     refused = set(map(licence_table().match_tag, _strings(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
-        name, place = str(section.get("source")), ("sources", position)
+        name, keys = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
-            yield RecipeError((*place, "source"), f"two sources have the name {name}", "give each source its own name")
+            yield RecipeError((*keys, "source"), f"two sources have the name {name}", "give each source its own name")
         earlier.add(name)
         if name.endswith(f".{FILE_NAME}"):
             what = f"source name {name} is reserved for the manifest copy of another source"
-            yield RecipeError((*place, "source"), what, "choose another name")
+            yield RecipeError((*keys, "source"), what, "choose another name")
         tag = _source_licence(section) if refused else None
         if tag is not None and tag in refused:
             what = f"source {name} has the licence {tag}, which `refuse_licences` refuses"
-            yield RecipeError((*place, "license_tag"), what, "remove one of them")
+            yield RecipeError((*keys, "license_tag"), what, "remove one of them")
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
@@ -221,7 +220,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
                 yield RecipeError((*keys, position, "path"), f"folder {root / path} not found", "correct `path`")
 
 
-def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
+def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
     """Yield an error for each pattern without a file and for a missing text column."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
@@ -230,22 +229,22 @@ def _check_files(place: tuple[str | int, ...], section: Mapping[str, Any], folde
             try:
                 files += list_files(folder, [pattern])
             except UsageError as error:
-                yield _to_recipe_error((*place, "files", position), error)
+                yield _to_recipe_error((*keys, "files", position), error)
         if licences := "".join(_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:
                 fix = "correct or remove `license_files`"
-                yield RecipeError((*place, "license_files"), f"no file named {licences} in {folder}", fix)
+                yield RecipeError((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
         # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.
         known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
         if section.get("kind") == "local" and section.keys() <= known:
             try:
                 check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
             except UsageError as error:
-                yield _to_recipe_error((*place, "columns"), error)
+                yield _to_recipe_error((*keys, "columns"), error)
 
 
-def _to_recipe_error(place: tuple[str | int, ...], error: UsageError) -> RecipeError:
-    return RecipeError(place, f"{error.where}: {error.what}", error.fix)
+def _to_recipe_error(keys: tuple[str | int, ...], error: UsageError) -> RecipeError:
+    return RecipeError(keys, f"{error.where}: {error.what}", error.fix)

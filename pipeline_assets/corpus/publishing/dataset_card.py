@@ -109,9 +109,8 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
         split.rows += rows.num_rows
         split.bytes += stored.bytes
-        split.uncompressed_bytes += sum(
-            footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)
-        )
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        split.uncompressed_bytes += sum(group.total_byte_size for group in groups)
         split.tokens += sum(filter(None, tokens))
         split.completion_tokens += sum(filter(None, completion_tokens))
         split.licences.update(zip(datasets, licences, strict=True))
@@ -125,7 +124,6 @@ def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
 
 
 def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
-    """Group splits by config."""
     configs: dict[str, list[CardSplit]] = {}
     for split in splits:
         configs.setdefault(split.config, []).append(split)

@@ -83,6 +83,7 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
 
 def size_category(rows: int) -> str:
     """Return the hub's size category of a number of rows."""
+    # Up to three digits are the first category; each further digit is the next one.
     return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
 
 

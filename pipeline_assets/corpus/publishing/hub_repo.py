@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, parsing_response
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class HubRepo:
             raise UsageError("hubs do not allow this repo name", name, fix)
         return cls(name, replace(hub, token=token))
 
-    def limits(self) -> AbstractContextManager[None]:
+    def limit_requests(self) -> AbstractContextManager[None]:
         """Limit the time, size and recipients of requests inside the context."""
         from pipeline_assets.corpus.readers.hub_library import limited_session
 
@@ -85,7 +85,6 @@ class HubRepo:
 
     @property
     def url(self) -> str:
-        """Address of the repo's page."""
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
@@ -101,14 +100,14 @@ class HubRepo:
                     what = f"{client.address} rejects the token"
                     raise RetryableError(what, TOKEN, "set it to a valid token with write access") from None
                 raise
-            with parsing_response():
+            with convert_parse_errors():
                 if ((identity.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
                     raise RetryableError("the token is read-only", TOKEN, "set it to a token with write access")
                 return [str(owner["name"]) for owner in (identity, *(identity.get("orgs") or []))]
 
         return self.hub.call_with_retries(self.name, "main", send)
 
-    def settings(self) -> dict[str, Any] | None:
+    def access_settings(self) -> dict[str, Any] | None:
         """Return the repo's keys `private` and `gated`; None if the token cannot see it."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -118,7 +117,7 @@ class HubRepo:
                 answer, _ = client.fetch_page(f"{client.address}/api/datasets/{self.name}")
             except RepositoryNotFoundError:
                 return None
-            with parsing_response():
+            with convert_parse_errors():
                 return {"private": bool(answer["private"]), "gated": answer["gated"]}
 
         return self.hub.call_with_retries(self.name, "main", send)
@@ -134,14 +133,13 @@ class HubRepo:
                 if error.response.status_code != 409:  # It exists: the response of an earlier attempt was lost.
                     raise
 
-        self._write(create)
+        self._write_with_retries(create)
 
-    def gate(self, mode: str) -> None:
+    def require_agreement(self, mode: str) -> None:
         """Require readers to agree to terms; with `manual`, the owner approves each one."""
-        self._write(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
+        self._write_with_retries(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def files(self, commit: str) -> dict[str, HubFile]:
-        """Return the files at a commit, by path."""
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
@@ -159,7 +157,7 @@ class HubRepo:
                 raise InputError("the file differs from its manifest", where, "run `corpusmill verify`")
         unique = {addition.upload_info.sha256: addition for addition in additions}
         for batch in ([*unique.values()], additions):  # equal content is sent once
-            self._write(functools.partial(api.preupload_lfs_files, self.name, batch, repo_type="dataset"))
+            self._write_with_retries(functools.partial(api.preupload_lfs_files, self.name, batch, repo_type="dataset"))
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
 
         def create() -> None:
@@ -173,15 +171,15 @@ class HubRepo:
                 if error.response.status_code != 412:  # Another commit moved the head.
                     raise
 
-        self._write(create)
+        self._write_with_retries(create)
 
-    def _write(self, call: Callable[[], object]) -> None:
+    def _write_with_retries(self, call: Callable[[], object]) -> None:
         """Make a writing call of `huggingface_hub` with limits, retries and our errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> None:
             try:
-                with parsing_response():
+                with convert_parse_errors():
                     try:
                         call()
                     except RuntimeError as error:  # The client wraps errors of large files.
@@ -197,7 +195,7 @@ class HubRepo:
                     raise InputError(what, self.name, fix) from None
                 raise
 
-        with self.limits():
+        with self.limit_requests():
             self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:

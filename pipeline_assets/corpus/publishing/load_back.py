@@ -53,7 +53,7 @@ def _load_splits(repo: str, commit: str, config: str) -> list[str]:
     return sorted(map(str, loaded))
 
 
-def _restrict(address: str, token: str) -> None:
+def _limit_requests(address: str, token: str) -> None:
     """Limit the requests of `datasets`; refuse addresses in a card outside the hub."""
     import datasets
     import fsspec
@@ -70,6 +70,6 @@ def _restrict(address: str, token: str) -> None:
 
 if __name__ == "__main__":
     _, repository, revision, *names = sys.argv
-    _restrict(os.environ["HF_ENDPOINT"], sys.stdin.read())
+    _limit_requests(os.environ["HF_ENDPOINT"], sys.stdin.read())
     print(json.dumps({name: _load_splits(repository, revision, name) for name in names}), flush=True)
     os._exit(0)  # Arrow's threads may still read ahead, which can abort a normal exit.

@@ -80,10 +80,8 @@ class Publication:
     @property
     def configs(self) -> dict[str, list[str]]:
         """Splits by config, under the names that the hub allows."""
-        names = split_names(self.splits)
-        return {
-            config: [names[split.split] for split in splits] for config, splits in group_by_config(self.splits).items()
-        }
+        names, groups = split_names(self.splits), group_by_config(self.splits)
+        return {config: [names[split.split] for split in splits] for config, splits in groups.items()}
 
     def terms(self) -> Iterator[str]:
         """Describe the licences and the terms for readers, for the log."""
@@ -121,7 +119,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         sources=sources,
         agreement=agreement,
         columns={**COLUMNS, **subsets.COLUMNS},
-        notes=_notes(manifest.kind, splits, items),
+        notes=_config_notes(manifest.kind, splits, items),
         script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
     added = (
@@ -147,14 +145,14 @@ def _with_card(source: Source, hub: HubFiles) -> Source:
         return source
     card = read_card(hub, source.dataset, source.revision)
     metadata = parse_card_metadata(card, f"{source.dataset}@{source.revision}:{CARD}")
-    settings = HubRepo(source.dataset, hub).settings()
+    settings = HubRepo(source.dataset, hub).access_settings()
     if settings is None:
         fix = "use an HF_TOKEN with access, or set HF_ENDPOINT to its hub; the terms for its readers are needed"
         raise InputError("the hub no longer shows this dataset", source.dataset, fix)
     return replace(source, metadata=metadata, gate=settings["gated"] or None)
 
 
-def _notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, UploadFile]) -> list[str]:
+def _config_notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, UploadFile]) -> list[str]:
     if kind != _SUBSETS:
         return ["A row may be in several pools.", ""] if len(group_by_config(splits)) > 1 else []
     lines = ["Splits are named after the dataset and the split that their rows are of."]

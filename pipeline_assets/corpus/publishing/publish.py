@@ -70,7 +70,7 @@ class PublicationPlan:
 
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the missing commits; `replaces` allows replacing other or edited content."""
-    if repo.settings() is None:
+    if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
     head = repo.hub.resolve(repo.name)
     stored = repo.files(head)
@@ -108,13 +108,13 @@ def publish(
     Returns:
         The commit of the publication, and the plan before the first commit.
     """
-    with repo.limits():
+    with repo.limit_requests():
         repo.check_token()
-        if (settings := repo.settings()) is None:
+        if (settings := repo.access_settings()) is None:
             repo.create(private=private)
         gate = (settings or {}).get("gated")
         if publication.gate is not None and gate not in (publication.gate, "manual"):  # "manual" is stricter
-            repo.gate(publication.gate)
+            repo.require_agreement(publication.gate)
         plan = planned = plan_publication(publication, repo, replaces=replaces)
         title, attempts = f"{publication.artifact.manifest.kind} {publication.artifact.manifest.name}", 0
         while plan.commits:

@@ -26,7 +26,6 @@ class Fault:
     detail: str = ""
 
     def to_reject(self, file: str, row: int) -> Reject:
-        """Return the reject of a row with this fault."""
         return Reject(file, row, self.reason, self.detail)
 
 
@@ -149,7 +148,7 @@ def _to_stdlib_times(value: Any) -> Any:
     return value
 
 
-def read_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
     """Yield each row of a batch, converted by `column_values`, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]

@@ -51,7 +51,7 @@ def hash_mismatch_error(digest: str, where: str) -> InputError:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder against other threads and builds that would fetch the same bytes."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

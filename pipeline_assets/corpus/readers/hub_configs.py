@@ -47,7 +47,6 @@ class Config:
     folder: str | None = None  # `data_dir`, if the card names only a folder of data files
 
     def patterns(self, split: str) -> list[str]:
-        """Return the file patterns of one split."""
         return [pattern for name, pattern in self.files if name == split]
 
 
@@ -124,13 +123,9 @@ def find_split_files(
     rows = [path for path in inside if detect_format(path) == "parquet"]
     if not rows:  # an uncompressed .json that no card names is a metadata file, such as dataset_infos.json
         rows = [path for path in inside if detect_format(path) == "lines" and not path.endswith(".json")]
-    matches_split = [path for path in rows if _SPLIT_WORDS[split].search(path)]
-    if (
-        matches_split
-        or config is not None
-        or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values())
-    ):
-        rows = matches_split
+    rows_of_split = [path for path in rows if _SPLIT_WORDS[split].search(path)]
+    if config is not None or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values()):
+        rows = rows_of_split
     if not rows:
         return [], []
     parent = posixpath.commonpath([posixpath.dirname(path) for path in rows])

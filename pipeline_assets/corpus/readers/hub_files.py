@@ -19,10 +19,10 @@ from pipeline_assets.corpus.readers import hub_http
 from pipeline_assets.corpus.readers.hub_cache import (
     PARTIAL,
     Span,
-    exclusive,
     file_digest,
     find_cached_span,
     hash_mismatch_error,
+    lock_folder,
     partial_name,
     partial_path,
 )
@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.hub_listing import (
     read_cached_listing,
     write_listing,
 )
-from pipeline_assets.corpus.readers.hub_responses import parsing_response
+from pipeline_assets.corpus.readers.hub_responses import convert_parse_errors
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -105,7 +105,7 @@ class HubFiles:
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
         durable.make_folder(folder)
-        with exclusive(folder):
+        with lock_folder(folder):
             path = find_cached_span(folder, start, stop)
             if path is None:
                 partial = partial_path(folder, start, stop)
@@ -137,7 +137,7 @@ class HubFiles:
     def _fetch_commit(self, dataset: str, revision: str) -> str:
         client = self.client()
         answer, _ = client.fetch_page(f"{self._api_url(client, dataset)}/revision/{quote(revision, safe='')}")
-        with parsing_response():
+        with convert_parse_errors():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is not a commit")
@@ -151,7 +151,7 @@ class HubFiles:
         url: str | None = f"{self._api_url(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.fetch_page(url)
-            with parsing_response():
+            with convert_parse_errors():
                 if url is not None and not entries:
                     raise ValueError("an empty page has a next page")
                 for entry in entries:
@@ -216,10 +216,8 @@ class HubFiles:
             raise httpx2.ReadError("the body ended early")
 
     def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
-        address, patience = self.client().address, (self.tries, self.wait_s)
-        return hub_http.with_retries(
-            call, hub_http.HubCall(dataset, revision, address, *patience, writes, self.repo_type)
-        )
+        settings = (self.client().address, self.tries, self.wait_s, writes, self.repo_type)
+        return hub_http.with_retries(call, hub_http.HubCall(dataset, revision, *settings))
 
     def client(self) -> hub_http.HubClient:
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pipeline_assets.compat import hub_headers, parse_rate_limit
-from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, error_text, parsing_response
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors, error_text
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class HubClient:
         with self.stream(url, self.address) as response:
             self.raise_for_status(response)
             content = b"".join(self.body_blocks(response))
-        with parsing_response():
+        with convert_parse_errors():
             following = response.links.get("next", {}).get("url")
             if following is None:
                 return json.loads(content), None
@@ -97,7 +97,7 @@ class HubClient:
             raise MalformedResponse(f"more than {session.max_redirects} redirects")
         self.raise_for_status(response)
         headers = response.headers
-        with parsing_response():
+        with convert_parse_errors():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
             size = int(headers.get("X-Linked-Size") or headers["Content-Length"])
             location = str(response.url.join(headers.get("Location", "")))

@@ -1,4 +1,4 @@
-"""HTTP client of `huggingface_hub` with limits on time, size, waits and recipients.
+"""HTTP client of `huggingface_hub` that limits time, size, waits and credentials.
 
 The library's own session has no timeout, reads any body whole, and waits as long as a server requires.
 """
@@ -42,7 +42,7 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise if a temporary status would not be retried.
+        """Send a request; raise for a temporary status that nothing else would retry.
 
         A streamed response is returned whatever its status.
         """
@@ -117,6 +117,5 @@ def _check_offer(response: httpx2.Response) -> None:
     for stored in offer["objects"]:
         header = ((stored.get("actions") or {}).get("upload") or {}).get("header") or {}
         if "chunk_size" in header and int(header["chunk_size"]) < _MIN_CHUNK_BYTES:
-            raise MalformedResponse(
-                f"chunk_size must be at least {_MIN_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}"
-            )
+            what = f"chunk_size must be at least {_MIN_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}"
+            raise MalformedResponse(what)

@@ -70,7 +70,6 @@ _LISTING_FILE = MetadataFile("listing", 1 << 30, "remove it, and it is fetched a
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:
-    """Write a listing into the cache."""
     durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _entry_sha256(files))))
 
 

@@ -90,6 +90,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()
+    # A Parquet file ends with the footer, the footer's length in four bytes, and PAR1.
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
     fix = "the file is damaged: pin another commit"
     if len(tail) < 12 or tail[-4:] != _MAGIC:
@@ -108,7 +109,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
     raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 
-def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
+def list_row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
     """List the row groups of a file in file order, after checking the text column."""
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
@@ -117,10 +118,9 @@ def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> l
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = [group.column(column) for column in range(group.num_columns)]
-        starts = [
-            min(offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset) if offset)
-            for chunk in chunks
-        ]
+        # A chunk begins with its first data page, or with a dictionary page, whose offset is 0 or missing without one.
+        offsets = ((chunk.data_page_offset, chunk.dictionary_page_offset) for chunk in chunks)
+        starts = [min(filter(None, pair)) for pair in offsets]
         text_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == text_column)
         stop = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
         groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes))

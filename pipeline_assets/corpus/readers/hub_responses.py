@@ -13,7 +13,7 @@ class MalformedResponse(Exception):
 
 
 @contextmanager
-def parsing_response() -> Iterator[None]:
+def convert_parse_errors() -> Iterator[None]:
     """Convert parsing errors inside the context to MalformedResponse."""
     try:
         yield

@@ -49,10 +49,8 @@ class LimitedClient(httpx2.Client):
             "request": [hub_request_hook(), self._restrict_headers],
             "response": [self._limit_body],
         }
-        timeout = min(TIMEOUT_S, progress_s)
-        super().__init__(
-            event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=_trusted_authorities()
-        )
+        timeout, tls = min(TIMEOUT_S, progress_s), _trusted_authorities()
+        super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
         """Send credentials only to the hub, and request responses without compression."""

@@ -27,7 +27,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
     """
     is_first = piece.start == 0
     for offset, line in lines:
-        row = read_row(line)
+        row = parse_row(line)
         if not isinstance(row, dict):
             if not line.strip():
                 continue
@@ -39,7 +39,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
         yield offset, row
 
 
-def read_row(line: bytes) -> dict[str, Any] | Fault:
+def parse_row(line: bytes) -> dict[str, Any] | Fault:
     """Parse a line as a JSON object.
 
     Faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.

@@ -64,7 +64,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
     line = b""
     with open_source(file) as opened:
         while offset > 0 and b"\n" not in line[:-1]:
-            step = min(offset, max(_BLOCK_BYTES >> 4, len(line)))
+            step = min(offset, max(_BLOCK_BYTES >> 4, len(line)))  # doubling keeps the copies of a long line linear
             offset -= step
             opened.seek(offset)
             line = opened.read(step) + line

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
+from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert_batch
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.stage import group_by_size
@@ -72,7 +72,7 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
             number = run.first_row
             for group in range(run.first, run.stop):
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
-                    yield from enumerate(read_rows(batch), number)
+                    yield from enumerate(convert_batch(batch), number)
                     number += batch.num_rows
     # OverflowError and ValueError: a time outside Python's range.
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:

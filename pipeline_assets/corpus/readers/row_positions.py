@@ -44,6 +44,7 @@ def locate_line(file: SourceFile, line: int) -> int:
         for block in read_blocks(opened, file):
             newlines = block.count(b"\n")
             if remaining < newlines or (remaining == newlines and not block.endswith(b"\n")):
+                # The line begins in this block, after `remaining` other lines with one newline each.
                 return offset + sum(map(len, block.split(b"\n")[:remaining])) + remaining
             remaining -= newlines
             offset += len(block)
@@ -76,6 +77,6 @@ def format_numbered_reject(reject: Reject) -> str:
     return reject.describe(f"row {reject.row:,}")
 
 
-def file_at(path: Path) -> SourceFile | None:
+def source_file_at(path: Path) -> SourceFile | None:
     """Return the source file at a path; None if it does not exist."""
     return SourceFile(path, path.name, path.stat().st_size) if path.is_file() else None

@@ -41,7 +41,7 @@ _LICENCES = (
 
 
 class WikipediaRecipe(RecipeSection):
-    """Extractions of Wikipedia.
+    """Dumps of Wikipedia that wikiextractor has extracted.
 
     Exactly one of `dump_date`, which determines the licence, and `license_tag` must be set.
 
@@ -93,20 +93,20 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
     name = piece.file.name
     licence = recipe.licence()
     for offset, page in read_pages(piece):
-        document = page if isinstance(page, Fault) else _document(page, recipe, licence, piece, offset)
+        document = page if isinstance(page, Fault) else _build_document(page, recipe, licence, piece, offset)
         yield document.to_reject(name, offset) if isinstance(document, Fault) else document
 
 
-def _document(
+def _build_document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, offset: int
 ) -> Document | Fault:
     """Convert a page to a Document; return a fault if it has no text below its title."""
-    body = _body(page)
+    body = _page_body(page)
     if not body.strip():
         return Fault("title_only", page.title)
     title = _unescape_title(page.title)
     first = " ".join(title.split()) if recipe.title == "first_line" else ""
-    language = _language(page.url, recipe.language, piece, offset)
+    language = _page_language(page.url, recipe.language, piece, offset)
     columns = {"title": title, "url": page.url, "language": language, "revid": page.revid}
     return Document(
         text="\n\n".join(filter(None, (first, _unescape(body)))),
@@ -119,7 +119,7 @@ def _document(
     )
 
 
-def _body(page: Page) -> str:
+def _page_body(page: Page) -> str:
     """Return the text of a page without the repeated title and without outer newlines."""
     if page.text.rstrip() == page.title or page.text.startswith(f"{page.title}\n\n"):
         return page.text[len(page.title) :].strip("\n")
@@ -141,7 +141,7 @@ def _unescape_title(title: str) -> str:
     return title
 
 
-def _language(url: str, language: str | None, piece: ByteRange, offset: int) -> str:
+def _page_language(url: str, language: str | None, piece: ByteRange, offset: int) -> str:
     """Return the language of a page according to its url, or else to the recipe."""
     match = _URL.match(url)
     if match is not None and language in (None, match["language"]):

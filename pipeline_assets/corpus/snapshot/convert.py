@@ -26,12 +26,12 @@ from pipeline_assets.corpus.normalize.converted import (
 )
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, read_rows
+from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert_batch
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
-from pipeline_assets.corpus.readers.json_lines import read_row
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
+from pipeline_assets.corpus.readers.json_lines import parse_row
+from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -138,7 +138,7 @@ def convert_shard(
 
 
 def _convert_lines(
-    local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
+    local: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of JSON lines; count dropped rows."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
@@ -150,7 +150,7 @@ def _convert_lines(
             if first_row + number in window.poison_rows:
                 yield Reject(path, number, KILLED_WORKER)
                 continue
-            row = read_row(line)
+            row = parse_row(line)
             if isinstance(row, Fault):
                 yield row.to_reject(path, number)
                 continue
@@ -173,7 +173,7 @@ def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> Column
 
 
 def _convert_parquet(
-    local: LocalPiece,
+    local: FetchedPiece,
     window: Window,
     first_row: int,
     recipe: SnapshotRecipe,
@@ -196,11 +196,11 @@ def _convert_parquet(
             writer.count(dropped_key(rule.text), int((failed[in_window] == number).sum()))
         kept = in_window & (failed < 0)
         row_numbers = (numbers[kept] + group.first_row).tolist()
-        for row_number, row in zip(row_numbers, read_rows(batch.filter(bool_column(kept))), strict=True):
+        for row_number, row in zip(row_numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
             yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.to_document(row, row_number)
 
 
-def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield each batch of a piece, after the number of its first row in the group."""
     group, rows = local.piece.group, local.piece.rows
     try:

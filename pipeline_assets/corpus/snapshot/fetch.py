@@ -48,7 +48,7 @@ class FileRequest:
 
 
 @dataclass(frozen=True)
-class LocalPiece:
+class FetchedPiece:
     """A piece with the cached spans of its row group and footer."""
 
     piece: Piece
@@ -60,7 +60,7 @@ class SnapshotShard:
     """Pieces that become one Document shard."""
 
     name: str
-    pieces: tuple[LocalPiece, ...]
+    pieces: tuple[FetchedPiece, ...]
 
     @property
     def rows(self) -> int:
@@ -76,10 +76,10 @@ def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
     pieces_by_file: dict[HubFile, list[Piece]] = {}
     for piece in plan.pieces:
         pieces_by_file.setdefault(piece.group.file, []).append(piece)
-    return [_request(file, tuple(pieces), plan.tails[file.path]) for file, pieces in pieces_by_file.items()]
+    return [_file_request(file, tuple(pieces), plan.tails[file.path]) for file, pieces in pieces_by_file.items()]
 
 
-def _request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
+def _file_request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
     if is_lines(file):
         return FileRequest(file, pieces, tuple(block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
     tail_start = tail.spans[0].start
@@ -101,15 +101,15 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
-) -> list[LocalPiece]:
+) -> list[FetchedPiece]:
     """Fetch every piece; check the hashes of files that are read whole."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
-    def fetch(request: FileRequest) -> tuple[list[LocalPiece], int]:
+    def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:
         missing = _count_missing_bytes(hub, recipe, request)
         return _fetch_request(hub, recipe, request, plan.tails[request.file.path].spans), missing
 
-    local: dict[Piece, LocalPiece] = {}
+    local: dict[Piece, FetchedPiece] = {}
     for fetched, missing in map_in_order(fetch, file_requests(plan), threads):
         local |= {item.piece: item for item in fetched}
         if missing:
@@ -121,21 +121,21 @@ def fetch_pieces(
 
 def _fetch_request(
     hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
-) -> list[LocalPiece]:
+) -> list[FetchedPiece]:
     """Fetch the pieces of a request; `tail` has the spans of the file's end."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole or is_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail)
         if request.is_whole:
             check_file_hash(request.file, spans, recipe.where(request.file.path))
-        return [LocalPiece(piece, spans) for piece in request.pieces]
+        return [FetchedPiece(piece, spans) for piece in request.pieces]
     return [
-        LocalPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
+        FetchedPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
         for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)
     ]
 
 
-def plan_shards(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:
+def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[SnapshotShard]:
     """Group consecutive pieces into shards; a shard ends when it reaches the size."""
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
@@ -145,9 +145,8 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
     """Fetch a sample and list its files and row groups as the inputs of a pin."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    return BuildResult(
-        [], counts, {"dumps": plan.dumps()}, external_inputs=hub_inputs(recipe, plan), provenance=fetched
-    )
+    inputs = hub_inputs(recipe, plan)
+    return BuildResult([], counts, {"dumps": plan.dumps()}, external_inputs=inputs, provenance=fetched)
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
@@ -164,7 +163,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
-) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
+) -> tuple[SnapshotPlan, list[FetchedPiece], dict[str, Any]]:
     """Plan and fetch a snapshot; return plan, cached pieces and provenance."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)

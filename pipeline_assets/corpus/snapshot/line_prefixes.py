@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, dele
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.readers.json_lines import raise_if_document, read_row
+from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_document
 from pipeline_assets.corpus.readers.lines import lines_with_offsets
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
@@ -124,7 +124,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
         codec = detect_codec(source.head())
         for line in row_lines(source, where):
             if rows < _HEAD_ROWS:
-                row = read_row(line)
+                row = parse_row(line)
                 head += [row] if isinstance(row, dict) else []
                 if not rows and not head:
                     raise_if_document(line, where)
@@ -148,7 +148,7 @@ def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tup
     """Return the columns that occur in the first rows of a file."""
     with closing(_open_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
-        return _column_names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
+        return _column_names(parse_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
 
 
 def draw_prefixes(
@@ -204,11 +204,10 @@ def read_prefixes(
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
     """Return the first rows that a manifest's entry names; read only their columns."""
     [group] = entry["row_groups"]
-    head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
-    line_bytes = group["stop"] * (4 if head.is_compressed else 1)
-    return Prefix(
-        group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_compressed, head.columns
-    )
+    rows, stop = group["rows"], group["stop"]
+    head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)
+    line_bytes = stop * (4 if head.is_compressed else 1)
+    return Prefix(rows, line_bytes, stop, stop == file.size, head.is_compressed, head.columns)
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
@@ -218,7 +217,8 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
     for file in files:
         if remaining <= 0:
             return
-        share = min(remaining, max(MIN_SHARE[unit], -(-amount * file.size // total_bytes)))
+        proportional = -(-amount * file.size // total_bytes)  # rounded up in integers: -(-a // b)
+        share = min(remaining, max(MIN_SHARE[unit], proportional))
         remaining -= share
         yield file, share
 

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_cache import Span
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
-from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
+from pipeline_assets.corpus.readers.hub_parquet import RowGroup, list_row_groups, read_footer
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.line_prefixes import read_prefixes
@@ -45,7 +45,7 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
     for column, fix in recipe.rule_columns().items():
         if column not in schema.names:
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
-    groups = row_groups(footer, file, recipe.columns.text, where)
+    groups = list_row_groups(footer, file, recipe.columns.text, where)
     return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
 
 

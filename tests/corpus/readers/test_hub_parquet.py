@@ -20,9 +20,9 @@ from pipeline_assets.corpus.readers.hub_parquet import (
     Footer,
     RowGroup,
     SpanFile,
+    list_row_groups,
     open_row_groups,
     read_footer,
-    row_groups,
 )
 
 DATASET = "maker/pages"
@@ -42,7 +42,7 @@ class Published:
         return read_footer(self.hub, DATASET, self.commit, self.file)
 
     def row_groups(self) -> list[RowGroup]:
-        return row_groups(self.footer(), self.file, "text", "here")
+        return list_row_groups(self.footer(), self.file, "text", "here")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.json_lines import json_rows, read_row
+from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 
@@ -23,7 +23,7 @@ def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, di
 def test_a_line_becomes_its_object() -> None:
     line = '{"text": "caf\\u00e9 😀 \\ud83d\\ude00", "n": 123456789012345678901234567890, "x": {"y": [1.5, null]}}\n'
 
-    assert read_row(line.encode()) == {
+    assert parse_row(line.encode()) == {
         "text": "café 😀 😀",
         "n": 123456789012345678901234567890,
         "x": {"y": [1.5, None]},
@@ -51,13 +51,13 @@ def test_a_line_becomes_its_object() -> None:
     ],
 )
 def test_a_line_that_is_no_object_says_why(line: bytes, reason: str, detail: str) -> None:
-    assert read_row(line) == read_row(line + b"\n") == Fault(reason, detail)
+    assert parse_row(line) == parse_row(line + b"\n") == Fault(reason, detail)
 
 
 def test_a_value_may_hold_64_objects_and_lists_inside_one_another_and_brackets_in_texts_are_none() -> None:
     line = b'{"x": ' + b'{"y":' * 32 + b"[" * 32 + b'"' + b"[" * 1000 + b'"' + b"]" * 32 + b"}" * 32 + b"}"
 
-    assert isinstance(read_row(line), dict)
+    assert isinstance(parse_row(line), dict)
 
 
 def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: Source) -> None:

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.row_positions import file_at, format_row, line_number, locate_line
+from pipeline_assets.corpus.readers.row_positions import format_row, line_number, locate_line, source_file_at
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
 
@@ -41,8 +41,8 @@ def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp
         sparse.truncate(1 << 24)
 
     assert format_row("a.jsonl", 4, changed) == "byte 4"
-    assert format_row("sample.jsonl", 1 << 23, file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
-    assert file_at(tmp_path / "gone.jsonl") is None
+    assert format_row("sample.jsonl", 1 << 23, source_file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
+    assert source_file_at(tmp_path / "gone.jsonl") is None
 
 
 @pytest.mark.parametrize("packed", [False, True])

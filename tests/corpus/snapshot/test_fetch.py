@@ -10,7 +10,7 @@ from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, bytes_to_fetch, fetch_pieces, file_requests, plan_shards
+from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, bytes_to_fetch, fetch_pieces, file_requests, plan_shards
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
@@ -29,7 +29,7 @@ class Planned:
     def missing(self) -> int:
         return bytes_to_fetch(self.files, self.recipe, self.plan)
 
-    def fetch(self, threads: int = 4) -> list[LocalPiece]:
+    def fetch(self, threads: int = 4) -> list[FetchedPiece]:
         return fetch_pieces(self.files, self.recipe, self.plan, threads, log_every_s=60)
 
     def sent(self) -> int:

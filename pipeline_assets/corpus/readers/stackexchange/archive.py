@@ -84,7 +84,7 @@ def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
         factory = cast("WriterFactory", SimpleNamespace(create=lambda name: pipe))
         try:
             with open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
-                archive.extract(targets=[_find_posts(archive, file)], factory=factory)
+                archive.extract(targets=[_find_posts_xml(archive, file)], factory=factory)
         except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE_ERRORS) as error:
             what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN
             match error:
@@ -107,7 +107,7 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
     return py7zr.SevenZipFile
 
 
-def _find_posts(archive: "SevenZipFile", file: Path) -> str:
+def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
     """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
 
     The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.

@@ -26,6 +26,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
+# A tag, with `>` allowed in quoted values, or a declaration. Possessive repeats (`*+`) keep hostile bodies linear.
 _TOKEN = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
 _TOKEN_OR_COMMENT = re.compile(f"<!--.*?-->|{_TOKEN.pattern}", re.DOTALL)
 _COMMENT_END = "<-->"  # cannot be part of a tag
@@ -53,7 +54,7 @@ _BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _
 
 def body_text(body: str) -> str:
     """Convert the HTML of one post to text."""
-    return _Page(body).text()
+    return _PostLayout(body).text()
 
 
 def _decode_entities(text: str) -> str:
@@ -63,6 +64,7 @@ def _decode_entities(text: str) -> str:
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
     """Yield the text before each tag, its name and attributes, and its end offset."""
     position = 0
+    # An unclosed comment runs into the appended _COMMENT_END; from its start on, only _TOKEN is searched.
     for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
         for token in pattern.finditer(searched, position):
             start, end = token.span()
@@ -86,7 +88,7 @@ def _collapse_white(run: re.Match[str]) -> str:
     return "\n" if "\n" in run[0] else " "
 
 
-class _Page:
+class _PostLayout:
     """State of the layout of one post, block by block."""
 
     def __init__(self, body: str) -> None:
@@ -101,7 +103,6 @@ class _Page:
         self._last_depth = self._lowest = 0  # number of open quotes at the last block, and its minimum since then
 
     def text(self) -> str:
-        """Return the text of the post."""
         for text, name, attributes, end in self._tokens:
             if self._line or text.strip(" \n"):
                 self._line.append(text)

@@ -64,7 +64,7 @@ _INTEGERS = [field.encode_name for field in msgspec.structs.fields(Post)[:-1] if
 
 
 class Row(NamedTuple):
-    """A row of the file, with its attributes by name."""
+    """A `<row … />` of the file, with its attributes by name."""
 
     attributes: dict[str, str]  # U+FFFD replaces an invalid character, which `fault` reports
     size: int  # bytes from the first attribute name to the last quote

@@ -37,7 +37,7 @@ _META = Post.__struct_fields__[7:-1]  # `score` and the fields after it
 
 
 class SiteRecipe(RecipeSection):
-    """A site, with rules for its threads and answers.
+    """Stack Exchange site, with rules for its threads and answers.
 
     Attributes:
         host: Host name of the site, such as `beer.stackexchange.com`.
@@ -112,10 +112,10 @@ def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> I
     if len(answers) < recipe.min_answers:
         yield from ["few_answers"] * (1 + len(answers))
     else:
-        yield _document(question, answers, file, recipe)
+        yield _build_document(question, answers, file, recipe)
 
 
-def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
+def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
     """Build a Document from a question and its answers with their texts."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
