@@ -47,8 +47,8 @@ def write_outcomes(
 ) -> int:
     """Write Documents and rejects, count dropped rows, and return the number of all.
 
-    A string in `outcomes` is the code of the rule that dropped a row. Licence tags are replaced by those of `licences`;
-    None keeps them.
+    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that `licences` lacks is replaced
+    by its tag of the same licence, or else by `unknown`; None keeps all tags.
     """
     batch: list[Document] = []
     characters = number = 0

@@ -62,9 +62,9 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the files of a source, which `listing` has with their hashes.
+    """Convert the files of a source that a listing names.
 
-    They are compared with the listing before and after reading. The path of `folder` must be absolute.
+    The files are compared with the listing before and after reading. The path of `folder` must be absolute.
     """
     files = source_folder.listed_files(folder, listing)
     match source:
@@ -198,8 +198,8 @@ def read_piece(
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    Of `licences` by folder, the nearest folder above the file applies. Fields for which a row has a value are added to
-    `fields_with_values`.
+    `licences` are licences by folder; the nearest folder that contains the file applies. Fields for which a row has a
+    value are added to `fields_with_values`.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns

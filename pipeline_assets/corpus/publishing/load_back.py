@@ -19,7 +19,7 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
     """Check that `datasets` loads a first row and the expected splits of each config.
 
-    `configs` has the hub's names of splits by config. RetryableError: loading takes longer than 30 minutes.
+    `configs` has the hub's names of splits by config. Loading for more than 30 minutes raises RetryableError.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKENS},

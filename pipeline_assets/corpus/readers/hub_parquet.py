@@ -86,7 +86,7 @@ class RowGroup:
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
     """Read the footer of a file with one or two range requests.
 
-    If they are not a footer, raise InputError and remove the bytes, in case they were damaged in transit.
+    Fetched bytes that are not a footer are removed from the cache, in case they were damaged in transit.
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()

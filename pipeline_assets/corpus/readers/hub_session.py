@@ -37,7 +37,7 @@ class LimitedClient(httpx2.Client):
 
     Only this hub receives credentials. A response may have the bytes of the requested range, otherwise MAX_JSON_BYTES.
     In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A silent connection times out after
-    `progress_s` or TIMEOUT_S.
+    `progress_s` or TIMEOUT_S, whichever is shorter.
     """
 
     _decodes_refusals = False
