@@ -3,9 +3,9 @@
     python benchmarks/build.py --mb 400 --runs 3
     python benchmarks/build.py --shards FOLDER          # .jsonl.zst files of rows with doc_id and text
 
-The input is fixed: the demo corpus, repeated under new ids, which flatters the tokenizer's cache, or shards of your
-own. Each flow has two workers (`naive` is one process), and all ids are proven equal first. The bare flow is the
-ceiling: zstandard, msgspec, gigatoken and numpy, without hashes, receipts, fsync or a table of documents.
+The input is installed programs and documentation, or shards of your own. Each flow has two workers (`naive` is one
+process), and all ids are proven equal first. The bare flow is the ceiling: zstandard, msgspec, gigatoken and numpy,
+without hashes, receipts, fsync or a table of documents.
 """
 
 import argparse

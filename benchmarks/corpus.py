@@ -17,8 +17,7 @@ _encoder = msgspec.json.Encoder()
 def write_shards(folder: Path, text_mb: int) -> tuple[list[Path], int, str]:
     """Write about `text_mb` of text as `.jsonl.zst` shards of 32 MiB.
 
-    Returns:
-        The paths, the number of bytes in all lines, and the sha256 of all lines.
+    Return the paths, the number of bytes in all lines, and the sha256 of all lines.
     """
     paths: list[Path] = []
     digest = hashlib.sha256()

@@ -37,7 +37,7 @@ KINDS = {
 
 @dataclass
 class Tally:
-    """Trials of one case, with the errors they revealed."""
+    """Counts of the trials of one case, with the failures that they revealed."""
 
     points: int = 0
     survived: int = 0
@@ -82,10 +82,7 @@ def run_case(case: Case, sources: Sources) -> Tally:
 
 
 def kills_table(tallies: dict[Case, Tally]) -> str:
-    """Format one row per case.
-
-    The last columns count kills by the kind of the operation that would have come next.
-    """
+    """Format a row per case, with a column for each operation that a kill prevented."""
     lines = [
         f"| case | workers | killed | points | kills | survived | {' | '.join(KINDS)} |",
         "|---" * (6 + len(KINDS)) + "|",
@@ -102,10 +99,7 @@ def kills_table(tallies: dict[Case, Tally]) -> str:
 
 
 def losses_table(tallies: dict[Case, Tally]) -> str:
-    """Format one row per case of the survived power losses.
-
-    Before each operation the possible content of the disk is simulated, with five kinds of damage.
-    """
+    """Format a row per case, with the survived power losses by kind of damage."""
     lines = ["| case | states of the disk | survived |", "|---|---|---|"]
     shown = {case: tally for case, tally in tallies.items() if tally.losses}
     lines += [f"| {case.name} | {tally.losses} | {tally.losses_survived} |" for case, tally in shown.items()]

@@ -42,12 +42,9 @@ _WORD_CHARACTERS = 20  # enough text to draw one word
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of leak.
+    """Kind of leak: the items' lengths in words, and how a document quotes an item.
 
-    Attributes:
-        words: Range of the items' lengths in words.
-        plant: Returns the text to plant for the words of an item.
-        is_expected: True if the rule must find the leak.
+    The rule finds a leak only if `is_expected`.
     """
 
     words: tuple[int, int]
@@ -76,7 +73,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Planted:
-    """Size in megabytes and kind of leak by document id of a corpus with leaks."""
+    """Size of a corpus, and the kind of leak in each document that has one."""
 
     megabytes: float
     leaks: Mapping[str, str]
@@ -91,10 +88,7 @@ def draw_items(lines: Sequence[bytes], draw: random.Random) -> dict[str, list[li
 
 
 def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[str]]], draw: random.Random) -> Planted:
-    """Seal the documents as a corpus with a leak in every tenth.
-
-    The items are written next to it as JSON lines.
-    """
+    """Seal a corpus of the documents with a leak in every tenth, and write the items."""
     planted, leaks = list(lines), dict[str, str]()
     for number in range(_EVERY - 1, len(planted), _EVERY):
         name = list(KINDS)[len(leaks) % len(KINDS)]
@@ -124,7 +118,7 @@ def _first_lines(sources: Sequence[Path], documents: int) -> list[bytes]:
 
 
 def _item(texts: Sequence[str], size: tuple[int, int], quoted_words: int, draw: random.Random) -> list[str]:
-    """Draw words of letters alone, which are words by any rule."""
+    """Draw words that have only letters, which are words by any flow's rule."""
     while True:
         text, count = draw.choice(texts), draw.randint(*size)
         place = draw.randrange(len(text))

@@ -52,10 +52,7 @@ def items(folder: Path) -> list[str]:
 
 
 def corpusmill(folder: Path, workers: int) -> Report:
-    """Run the real stage: items and corpus → kept documents and evidence.
-
-    Both are sealed, as is the listing of the items.
-    """
+    """Run the real stage from items and corpus to the sealed, decontaminated corpus."""
     from pipeline_assets.build.drive import build
     from pipeline_assets.build.kind import unknown_kind
     from pipeline_assets.build.run import Run
@@ -103,9 +100,9 @@ def _ngrams(text: str) -> Iterator[str]:
 
 
 def by_datatrove(folder: Path) -> Report:
-    """Run datatrove's filter, with its words and hashes.
+    """Run datatrove's filter on an index that has the form of its indexer's.
 
-    The index is written as datatrove's indexer does, which would need lighteval.
+    The indexer itself would need lighteval.
     """
     import numpy as np
     from datatrove.data import Document

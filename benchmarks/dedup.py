@@ -40,11 +40,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_sample(sources: Sequence[Path], target: Path, documents: int) -> float:
-    """Write the first documents as shards, with `rows.json`, the rows of each.
-
-    Returns:
-        The size of the lines in megabytes.
-    """
+    """Write the first documents as shards with row counts; return the size in MB."""
     target.mkdir()
     lines: list[bytes] = []
     rows: dict[str, int] = {}
@@ -74,11 +70,7 @@ def write_sample(sources: Sequence[Path], target: Path, documents: int) -> float
 
 
 def prove(folder: Path) -> int:
-    """Count the dropped documents whose edge matches the similarity of the texts.
-
-    Raises:
-        SystemExit: A document was dropped although its similarity is below the threshold or differs from the decision.
-    """
+    """Count the dropped documents; exit if an edge differs from the texts' similarity."""
     texts = {row.doc_id: row.text for row in load(folder)}
     edges = {
         (row["doc_id"], row["other_doc_id"]): row

@@ -60,10 +60,7 @@ def shingles(text: str) -> set[str]:
 
 
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
-    """Write verified edges and decisions, exact copies included.
-
-    This is the real stage except for writing the kept documents.
-    """
+    """Write verified edges and decisions as the real stage does, but no documents."""
     from pipeline_assets.corpus.converted_shards import gather_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
@@ -107,10 +104,7 @@ def keep(file: Any, building: Any, folder: Path) -> None:
 
 
 def by_datasketch(folder: Path) -> tuple[int, int]:
-    """Cluster candidate pairs with datasketch's MinHash, hash and LSH.
-
-    All documents of a cluster but the first are dropped.
-    """
+    """Cluster candidate pairs with datasketch, and keep a cluster's first document."""
     from datasketch import MinHash, MinHashLSH
 
     rows = load(folder)
@@ -126,10 +120,7 @@ def by_datasketch(folder: Path) -> tuple[int, int]:
 
 
 def by_rensa(folder: Path) -> tuple[int, int]:
-    """Run rensa's digests and index in one pass.
-
-    A document is dropped if it shares a band with an earlier one.
-    """
+    """Drop documents that share a band with an earlier one, by rensa in one pass."""
     import rensa
 
     rows = load(folder)
@@ -180,7 +171,7 @@ def by_datatrove(folder: Path) -> tuple[int, int]:
 
 
 class Clusters:
-    """Clusters of connected documents, by union and find."""
+    """Clusters of connected documents (union-find)."""
 
     def __init__(self, documents: int) -> None:
         self._parents = list(range(documents))

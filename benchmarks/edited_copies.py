@@ -31,7 +31,7 @@ _MAX_EDITED = 0.05  # largest share of edited words: such a pair has a similarit
 
 
 def pieces(sources: Sequence[Path]) -> list[str]:
-    """Return distinct pieces, at most ten of each document."""
+    """Yield distinct pieces of documents, at most ten of each."""
     texts: dict[str, None] = {}
     for block in itertools.chain.from_iterable(map(read_line_blocks, sources)):
         for line in block.splitlines():
@@ -42,7 +42,7 @@ def pieces(sources: Sequence[Path]) -> list[str]:
 
 
 def with_edited_copies(originals: Sequence[str], documents: int) -> list[str]:
-    """Return at most so many texts, every seventh an edited copy of an earlier one."""
+    """Yield up to `documents` texts, every seventh an edited copy of an earlier one."""
     chance = random.Random(1)
     texts: list[str] = []
     for original in chance.sample(originals, min(len(originals), documents - documents // 7)):
@@ -56,11 +56,7 @@ def with_edited_copies(originals: Sequence[str], documents: int) -> list[str]:
 
 
 def write(texts: Sequence[str], folder: Path) -> float:
-    """Write the texts as Document shards with their numbers as ids.
-
-    Returns:
-        The size of the lines in megabytes.
-    """
+    """Write the texts as Document shards with their numbers as ids; return megabytes."""
     whole = folder.with_name(f"{folder.name}-whole.jsonl.zst")
     with JsonlZstWriter(whole, 3) as writer:
         for number, text in enumerate(texts):

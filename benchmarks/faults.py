@@ -28,21 +28,13 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Cell:
-    """Outcome of one case.
+    """Outcome of a fault, compared with an undisturbed run."""
 
-    Attributes:
-        error: The message without what differs between runs; None if the fault passed or was not noticed.
-        is_same: True if the result equals an undisturbed run's.
-        recovers: True if the same command succeeds when the fault is over.
-        requests: Number of requests until success or failure.
-        bytes_again: File bytes on the wire in both runs, beyond those of an undisturbed run.
-    """
-
-    error: str | None
-    is_same: bool
-    recovers: bool
-    requests: int
-    bytes_again: int
+    error: str | None  # without what differs between runs; None if the fault passed or was not noticed
+    is_same: bool  # the result equals an undisturbed run's
+    recovers: bool  # the same command succeeds when the fault is over
+    requests: int  # until success or failure
+    bytes_again: int  # file bytes on the wire in both runs, beyond an undisturbed run's
 
     @property
     def outcome(self) -> str:
@@ -83,10 +75,10 @@ def format_cell(cell: Cell, letters: dict[str, str]) -> str:
 
 
 def is_as_promised(case: FaultCase, cell: Cell) -> bool:
-    """Check a case against the guarantees of README.md.
+    """Check a case against the guarantees of README.md, which exclude wrong bytes.
 
     A passing fault changes nothing and costs no byte. Any other fault ends in one line, and the same command succeeds
-    afterwards. Wrong bytes are the documented limit.
+    afterwards.
     """
     if case.kind in PASSING:
         return cell.recovers and cell.bytes_again == 0 and cell.outcome == ("same" if case.count == 1 else "error")

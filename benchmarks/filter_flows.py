@@ -22,15 +22,12 @@ def shards(folder: Path) -> list[Path]:
 
 
 def shard_rows(folder: Path) -> dict[Path, int]:
-    """Return the number of documents of each shard, from filters.py."""
+    """Read the number of documents of each shard, which filters.py wrote."""
     return {folder / name: rows for name, rows in json.loads((folder / ROWS).read_bytes()).items()}
 
 
 def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> None:
-    """Run the real stage with a set of filters.
-
-    `all` are those of docs/filters.md; `none` only reads and writes.
-    """
+    """Run the real stage: with `all` filters of docs/filters.md, or with `none`."""
     from plain_filters import ENGLISH_WEB
 
     from pipeline_assets.corpus.document_shards import DocumentShard
@@ -95,7 +92,7 @@ def datatrove(folder: Path) -> None:
 
 
 def repeated(folder: Path) -> None:
-    """Run all steps that find documents with repeated windows, in this process."""
+    """Find documents with repeated windows, by all steps in this process."""
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents, load_kernels
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
@@ -115,7 +112,7 @@ def repeated(folder: Path) -> None:
 
 
 def bare_language(folder: Path) -> None:
-    """Detect the language of every text; nothing is written."""
+    """Detect the language of every text with py3langid, and write nothing."""
     from pipeline_assets.corpus.filters.language import LanguageRecipe, load_detector
 
     recipe = LanguageRecipe()

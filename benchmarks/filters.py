@@ -48,11 +48,7 @@ FLOWS = {
 
 
 def write_sample(source: Path, target: Path, mb: float) -> int:
-    """Write every n-th document, so that the sample has about `mb` megabytes.
-
-    Returns:
-        The size of the lines in bytes.
-    """
+    """Write every n-th document to a sample of about `mb` megabytes; return its bytes."""
     paths = shards(source)
     step = max(1, round(sum(len(line) for path in paths for line in lines(path)) / 1e6 / mb)) if mb else sys.maxsize
     sample = [line for number, line in enumerate(chain.from_iterable(map(lines, paths))) if number % step == step - 1]
@@ -63,13 +59,7 @@ def write_sample(source: Path, target: Path, mb: float) -> int:
 
 
 def write_kept(source: Path, target: Path, mb: float) -> int:
-    """Write documents that pass all filters, repeated to about `mb` megabytes.
-
-    They are the documents that the filters keep of the first shard.
-
-    Returns:
-        The size of the lines in bytes.
-    """
+    """Write documents that pass all filters, up to `mb` megabytes; return the bytes."""
     decoder = msgspec.json.Decoder(Document)
     documents = [decoder.decode(line) for line in lines(shards(source)[0])]
     is_changed = True
@@ -116,14 +106,7 @@ def hashing_speeds(folder: Path, runs: int) -> dict[str, float]:
 
 
 def prove_equal(folder: Path) -> int:
-    """Compare the verdicts and texts with those of plain Python.
-
-    Returns:
-        The number of documents.
-
-    Raises:
-        SystemExit: The verdict or the text of a document differs.
-    """
+    """Exit if a verdict or text differs from plain Python's; else count the documents."""
     decoder = msgspec.json.Decoder(DocumentText)
     documents = [decoder.decode(line) for path in shards(folder) for line in lines(path)]
     candidates = [Candidate(document.text.encode(), {}) for document in documents]

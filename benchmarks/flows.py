@@ -31,10 +31,7 @@ def gigatoken_once() -> Any:
 
 
 def line_blocks(path: Path) -> Iterator[bytes]:
-    """Yield whole lines, a MiB at a time.
-
-    Blocks that fit the processor's cache are faster to read than whole files.
-    """
+    """Yield whole lines in blocks of a MiB, which fit the processor's cache."""
     import zstandard
 
     pending = b""
@@ -49,10 +46,7 @@ def line_blocks(path: Path) -> Iterator[bytes]:
 
 
 def bare_shard(path: Path) -> Path:
-    """Encode a shard with zstandard, msgspec, gigatoken and numpy alone.
-
-    No durability, no hashes, no table of documents.
-    """
+    """Encode a shard with zstandard, msgspec, gigatoken and numpy, and sync nothing."""
     import msgspec
     import numpy as np
 
@@ -89,10 +83,7 @@ def bare_rows(path: Path) -> Path:
 
 
 def snapshot(folder: Path, workers: int) -> None:
-    """Run the real snapshot from cached hub files.
-
-    It applies rules, checks texts and ids, hashes, writes receipts and rejects, and calls fsync.
-    """
+    """Run the real snapshot from cached hub files, with all checks and syncs."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -141,7 +132,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def in_a_pool(work: object, folder: Path, workers: int) -> None:
-    """Encode the shards in a pool; the tokenizer is loaded once, before the fork."""
+    """Encode the shards in a pool, whose tokenizer is loaded before the fork."""
     gigatoken_once()
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         targets = pool.map(work, shards(folder), chunksize=1)  # type: ignore[arg-type]
@@ -149,10 +140,7 @@ def in_a_pool(work: object, folder: Path, workers: int) -> None:
 
 
 def corpusmill(folder: Path, workers: int) -> None:
-    """Run the real stage and merge.
-
-    It writes .bin, .idx, documents.parquet, hashes and receipts, calls fsync and checks a sample against the oracle.
-    """
+    """Run the real stage and merge its shards, with all checks and syncs."""
     from pipeline_assets.corpus.megatron_split import MegatronRecipe, build_split
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
     from pipeline_assets.spine.artifact import Artifact
@@ -190,7 +178,7 @@ def report(targets: list[Path]) -> None:
 
 
 def print_digest(paths: list[Path]) -> None:
-    """Print a digest of the files, so that results can be compared; every flow does."""
+    """Print a digest of the files, by which build.py compares the flows."""
     digest, size = hashlib.sha256(), 0
     for path in paths:
         with open(path, "rb") as file:

@@ -56,11 +56,7 @@ def write_files(folder: Path, text_mb: int) -> None:
 
 
 def link_files(files: Sequence[Path], hub: Path, text_mb: int) -> float:
-    """Link the first files with so much text as the only dataset of a hub.
-
-    Returns:
-        The size of the linked texts in megabytes.
-    """
+    """Link files with `text_mb` of text as a hub's only dataset; return the MB."""
     linked_bytes = 0
     for file in files:
         if linked_bytes < text_mb * 1_000_000:
@@ -97,10 +93,7 @@ def build(root: Path, endpoint: str, workers: int) -> str:
 
 
 def measured_build(root: Path, endpoint: str, workers: int) -> None:
-    """Run the measured build from an empty data root.
-
-    Prints the digest; the peaks of its processes are written to a file.
-    """
+    """Build from an empty data root, print the digest and write the processes' peaks."""
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(build(root, endpoint, workers))
@@ -118,7 +111,7 @@ def peaks_mb() -> tuple[float, float]:
 def own_peak_kib() -> int:
     """Return the peak of this process from /proc.
 
-    ru_maxrss would include the memory of the process that forked it.
+    `ru_maxrss` would include the memory of the process that forked it.
     """
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
@@ -126,28 +119,18 @@ def own_peak_kib() -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """Figures of one input size.
+    """Figures of one input size."""
 
-    Attributes:
-        mb: Megabytes of text.
-        measured: Medians over the runs.
-        parent_mb: Largest resident set of the process that builds.
-        worker_mb: Largest resident set of its workers.
-    """
-
-    mb: float
+    mb: float  # of text
     measured: Measured
-    parent_mb: float
-    worker_mb: float
+    parent_mb: float  # largest resident set of the process that builds
+    worker_mb: float  # and of its workers
 
 
 def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, Size]:
-    """Measure builds of one file, and of 1, 4 and 16 times so many megabytes.
+    """Measure builds of one file ("start"), and of "1", "4" and "16" times the input.
 
-    The inputs are the first files of the largest input.
-
-    Returns:
-        Figures by name: "start", "1", "4" and "16".
+    "1" is the first files of `mb` megabytes.
     """
     write_files(folder / "all", mb * TIMES[-1])
     files = sorted((folder / "all").glob("*.parquet"))
@@ -183,7 +166,7 @@ def table(sizes: dict[str, Size]) -> str:
 
 
 def slope(sizes: dict[str, Size], name: str) -> float:
-    """Return the CPU seconds per MB beyond the start, relative to those of 1×."""
+    """Return the CPU seconds per MB beyond the start, divided by those of size "1"."""
     start = sizes["start"]
     per_mb = {
         other: (sizes[other].measured.cpu_s - start.measured.cpu_s) / (sizes[other].mb - start.mb)

@@ -41,11 +41,7 @@ class Measured:
 
 
 def measure(script: Path, arguments: list[str], runs: int) -> Measured:
-    """Run a flow several times; every run must print the same.
-
-    Raises:
-        SystemExit: A run failed, or two runs printed different results.
-    """
+    """Run a flow several times; exit if a run fails or two print different results."""
     figures, printed = [], set()
     for _ in range(runs):
         command = [sys.executable, "-c", _CHILD, str(script), *arguments]

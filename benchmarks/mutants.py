@@ -121,7 +121,7 @@ def select_tests(file: Path) -> list[list[str]]:
 
 
 def killer(mutant: Mutant) -> str | None:
-    """Return the test that fails on a mutant and passes without it; None if missing."""
+    """Return the test that fails only with a mutant; None if the mutant survives."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:
         copy = shutil.copytree(PROJECT, Path(scratch, "copy"), ignore=IGNORED)
         for tests in select_tests(mutant.file):
@@ -141,10 +141,7 @@ def killer(mutant: Mutant) -> str | None:
 
 
 def failure(tests: list[str], folder: Path) -> str | None:
-    """Run tests in a copy of the project and return the first failure.
-
-    None if all pass or all are slow.
-    """
+    """Run tests in a copy of the project, and return the first failure or None."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout", "240", "-p", "no:cacheprovider"]
     command += ["-m", "not slow and not proof and not real", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}

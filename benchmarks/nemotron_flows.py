@@ -60,7 +60,7 @@ def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> No
 def bare(kind: str, folder: Path, decoder: str, splits: list[Split]) -> None:
     """Decode, encode and write five columns; print rows and tokens.
 
-    This is the ceiling: nothing is rendered, checked, hashed or synced.
+    Nothing is rendered, checked, hashed or synced.
     """
     encoder = load_encoder(VOCABULARY_SHA256)
     schema = pa.schema(

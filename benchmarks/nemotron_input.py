@@ -40,7 +40,6 @@ class Split:
         return self.origin.split
 
     def path(self, folder: Path, kind: str) -> Path:
-        """Return the path of this split in a format."""
         return folder / f"{self.name}.{kind}"
 
 
@@ -55,9 +54,9 @@ def real_splits() -> list[Split]:
 
 
 def write_split(split: Split, folder: Path, rows: int, large_every: int = 0) -> None:
-    """Write so many rows in both formats.
+    """Write rows in both formats, one in `large_every` with an answer of 2 MB.
 
-    One row in `large_every` has an answer of 2 MB; 0 writes none.
+    0 writes no such answer.
     """
     seeded = random.Random(split.name)
     words = sorted(
@@ -90,7 +89,7 @@ def write_split(split: Split, folder: Path, rows: int, large_every: int = 0) -> 
 
 
 def row_texts(row: Row) -> Iterator[str]:
-    """Yield the texts of a row without rendering, as the ceiling encodes them."""
+    """Yield the texts of a row, which the ceiling encodes without rendering."""
     if row.get("tools"):
         yield _text(row["tools"])
     for message in row["messages"] or [{"role": key, "content": row[key]} for key in ("problem", "formal_statement")]:
@@ -101,7 +100,7 @@ def row_texts(row: Row) -> Iterator[str]:
 
 
 def _varied(value: Any, seeded: random.Random, words: list[str], is_text: bool = False) -> Any:
-    """Replace every number, and every seventh long word of a text."""
+    """Replace every number of a value, and every seventh long word of a text."""
 
     def other(match: re.Match[str]) -> str:
         word = match.group()
@@ -117,7 +116,7 @@ def _varied(value: Any, seeded: random.Random, words: list[str], is_text: bool =
 
 
 def _tabular(row: Row) -> Row:
-    """Return the row with arbitrary objects as JSON text."""
+    """Return a row with arbitrary objects as JSON text, which Parquet can store."""
     messages = []
     for message in row["messages"]:
         calls = [
@@ -133,7 +132,7 @@ def _text(value: Any) -> str:
 
 
 def _without_null(kind: pa.DataType) -> pa.DataType:
-    """Replace null types, which only null values have, by string."""
+    """Replace Arrow's null type by string, also in nested types."""
     if pa.types.is_list(kind):
         return pa.list_(_without_null(kind.value_type))
     if pa.types.is_struct(kind):

@@ -2,14 +2,14 @@
 
     CORPUSMILL_TEST_SAMPLES=FOLDER python benchmarks/nemotron_split.py --rows 100000 --runs 3
 
-A build reads JSON lines or Parquet and writes Parquet with ids, tools and rejects. Speed is that of one process. The
-ceiling decodes, encodes the words of each row and writes five columns; it renders nothing, checks nothing and ignores
-metadata. It uses msgspec or orjson, whichever is faster on the first lines. The peer is `datasets.map` of a plain
-openai-harmony loop over some hundred of the rows, compared per row. Its rows are already messages, and its start is
-excluded. Its texts and counts are proven equal to ours.
+A build reads JSON lines or Parquet and writes Parquet with ids, tools and rejects. Speed is measured in one process.
+The ceiling decodes, encodes the words of each row and writes five columns; it renders nothing, checks nothing and
+ignores metadata. It uses msgspec or orjson, whichever is faster on the first lines. The peer is `datasets.map` over a
+plain openai-harmony loop. It processes a few hundred rows that are already messages, its start is excluded, and CPU
+seconds per row are compared. Its texts and counts are proven equal to ours.
 
-Memory is that of all processes together, with and without workers, and of a split in which every twentieth row has
-2 MB. Input: published rows below CORPUSMILL_TEST_SAMPLES, each repeated in other words, see nemotron_input.py.
+Memory is the sum over all processes, with and without workers, and for a split in which every twentieth row has 2 MB.
+Input: published rows below CORPUSMILL_TEST_SAMPLES, each repeated in other words, see nemotron_input.py.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _WORKERS = (0, 2)
 
 
 def write_splits(splits: list[Split], folder: Path, rows: int) -> None:
-    """Write so many rows over all splits, unless an earlier run wrote them."""
+    """Write `rows` rows over all splits, unless an earlier run wrote them."""
     folder.mkdir(exist_ok=True)
     if not all(split.path(folder, kind).exists() for split in splits for kind in FORMATS):
         for split in splits:
@@ -65,13 +65,7 @@ def run(flow: str, kind: str, folder: Path, argument: str, splits: list[Split]) 
 
 
 def library_s_per_row(kind: str, folder: Path, splits: list[Split]) -> float:
-    """Return the peer's CPU seconds per row.
-
-    Its texts and token counts are proven equal to those of the build.
-
-    Raises:
-        SystemExit: A text or a token count differs.
-    """
+    """Return the peer's CPU seconds per row; exit if its texts or counts are not ours."""
     rows_per_split = -(-_SAMPLE_ROWS // len(splits))
     sample: list[dict[str, object]] = []
     for split in splits:
@@ -103,9 +97,9 @@ def files_sha256(paths: list[Path]) -> str:
 
 
 def speeds(kind: str, folder: Path, decoder: str, splits: list[Split], runs: int) -> dict[str, float]:
-    """Return the CPU milliseconds per row of the three flows, medians over rounds.
+    """Return CPU milliseconds per row by flow, and the ratio `to_ceiling`.
 
-    `to_ceiling` is the median of the ratios within a round.
+    All are medians over rounds; the ratio is taken within a round.
     """
     rounds = []
     for number in range(runs):

@@ -47,7 +47,7 @@ class PlainRows(Dataset[torch.Tensor]):
 
 
 def write_sets(folder: Path, rows: int) -> dict[str, Path]:
-    """Write a set with an index alone, and one that also has stored boundaries."""
+    """Write a packed set with an index alone, and one that also has stored boundaries."""
     folders = {name: folder / name for name in ("index", "boundaries")}
     for path in folders.values():
         path.mkdir()
@@ -95,10 +95,7 @@ def cpu_seconds() -> float:
 
 
 def speed(open_loader: Callable[[], Iterable[torch.Tensor | tuple[torch.Tensor, ...]]]) -> Figures:
-    """Return a loader's million tokens per CPU second and per second.
-
-    The time includes opening the loader.
-    """
+    """Return a loader's million tokens per CPU second and per second, opening it too."""
     cpu_s, wall_s = cpu_seconds(), time.perf_counter()
     sizes = [(batch if isinstance(batch, torch.Tensor) else batch[0]).numel() for batch in open_loader()]
     return sum(sizes) / 1e6 / (cpu_seconds() - cpu_s), sum(sizes) / 1e6 / (time.perf_counter() - wall_s)

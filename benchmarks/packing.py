@@ -1,13 +1,13 @@
 """Benchmark of building a packed set against a bare flow that only encodes.
 
     python benchmarks/packing.py --shards FOLDER --mb 230 --runs 3
-    python benchmarks/packing.py --plan 100000000            # the plan alone, of so many synthetic lengths
+    python benchmarks/packing.py --plan 100000000            # only the plan, for this many synthetic lengths
 
-Each flow has two workers. The bare flow is that of build.py: zstandard, msgspec, gigatoken, numpy. corpusmill encodes
+Each flow has two workers. The bare flow of build.py uses zstandard, msgspec, gigatoken and numpy. corpusmill encodes
 the same text, plans, and writes every row to its position, an index, boundaries and a table of documents, with hashes,
-receipts and fsync. The start is measured on a few documents and subtracted from both. Flows run in rounds that begin
-with a different flow each, since the speed of these machines varies: a ratio is the median over rounds. Before speeds
-are compared, tiktoken encodes the documents that the index names, and the rows must contain those tokens.
+receipts and fsync. The start is measured on a few documents and subtracted from both. Each round begins with another
+flow, and ratios are medians over rounds, because the speed of these machines varies. Before speeds are compared,
+tiktoken encodes the documents that the index names, and the rows must contain those tokens.
 
 Memory is also measured on a quarter of the input, since it should not grow with the input.
 """
@@ -38,10 +38,7 @@ FEW_LINES = 40
 
 
 def write_sample(sources: list[Path], target: Path, mb: float, max_lines: int = 10**9) -> None:
-    """Write the first lines as shards of about 32 MiB.
-
-    `rows.json` gets the number of lines of each shard.
-    """
+    """Write the first lines as shards of about 32 MiB, and count them in `rows.json`."""
     target.mkdir()
     rows: dict[str, int] = {}
     blocks = (block for source in sources for block in read_line_blocks(source, _SHARD_BYTES))
@@ -58,14 +55,7 @@ def write_sample(sources: list[Path], target: Path, mb: float, max_lines: int = 
 
 
 def prove(folder: Path) -> int:
-    """Compare the segments of some rows with tiktoken's ids of their documents.
-
-    Returns:
-        The number of segments.
-
-    Raises:
-        SystemExit: A segment differs.
-    """
+    """Count segments of some rows; exit if one has other ids than tiktoken's."""
     packed, oracle = open_packed(folder / "built" / "packed"), load_encoder(VOCABULARY_SHA256).oracle
     rows = random.Random(1).sample(range(len(packed)), min(_PROVEN_ROWS, len(packed)))
     segments = {row: packed.segments(row) for row in sorted(rows)}
@@ -87,10 +77,7 @@ def prove(folder: Path) -> int:
 
 
 def to_bare(rounds: list[dict[str, Measured]], name: str, starts: dict[str, float] | None = None) -> float:
-    """Return a flow's CPU relative to the bare flow's, median over rounds.
-
-    The CPU seconds in `starts` are subtracted first.
-    """
+    """Return a flow's CPU beyond its start relative to the bare flow's, as a median."""
     start_s = starts or dict.fromkeys(rounds[0], 0.0)
     return statistics.median(
         (flows[name].cpu_s - start_s[name]) / (flows["bare"].cpu_s - start_s["bare"]) for flows in rounds

@@ -19,10 +19,9 @@ _DEFINITIONS = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def write_pages(folder: Path) -> int:
-    """Write docstrings of the standard library as a Parquet file in `data`.
+    """Write docstrings of the standard library as Parquet with FineWeb-Edu's columns.
 
-    The columns are FineWeb-Edu's. Pages have 2,000 characters or more, and their texts differ. Returns the number of
-    UTF-8 bytes in all texts.
+    Pages differ and have 2,000 characters or more. Return the number of UTF-8 bytes in all texts.
     """
     pages = {text: Page(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
     [rows] = page_rows(pages.values(), "pages.parquet", EDU_COLUMNS).values()

@@ -2,10 +2,10 @@
 
     python benchmarks/parallel_text.py --pairs newstest.fr-en.jsonl
 
-Each algorithm is measured. Input: the pairs of a file of JSON lines, repeated with numbers, as JSON lines and as
-Parquet. Ceilings read the same rows by the same reader; `plain` is Python's own loop over lines, `json` and `msgspec`
-decode each. The samples of both formats are proven equal. A last line gives the padding of batches of 16 of the pairs
-themselves, in random order and in buckets.
+Each sampling algorithm is measured. Input: the pairs of a file of JSON lines, repeated with numbers, as JSON lines and
+as Parquet. The ceilings only read: with the same reader, with Python's loop over lines (`plain`), and with a loop that
+decodes each line by json or msgspec. The samples of both formats are proven equal. A last line has the padding of
+batches of 16 of the original pairs, in random order and in buckets.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def decode_lines(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
 
 
 def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, float]]:
-    """Return the CPU seconds of each flow in each round.
+    """Return the CPU seconds of each flow by round.
 
     Flows take turns, so that a busy machine slows down all of them.
     """
@@ -93,7 +93,7 @@ def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, 
 
 
 def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
-    """Return the share of padding without buckets and with buckets of 20 steps."""
+    """Return the shares of padding without buckets, and with buckets of 20 steps."""
     path = folder / "pairs.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode({"translation": pair}) + b"\n" for pair in pairs))
     source = SampleSource(dataset="benchmark", revision="0" * 40, splits=())

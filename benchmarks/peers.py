@@ -98,10 +98,7 @@ def encode_line(line: bytes) -> tuple[list[int], list[int], int]:
 
 
 def preprocess(folder: Path, workers: int) -> None:
-    """Run the flow of Megatron-LM's tools/preprocess_data.py.
-
-    A pool encodes lines, and megatron-core's writer stores the ids.
-    """
+    """Run Megatron-LM's preprocess_data.py: a pool encodes, its writer stores the ids."""
     import numpy as np
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
@@ -118,10 +115,7 @@ def preprocess(folder: Path, workers: int) -> None:
 
 
 def datatrove(folder: Path, workers: int) -> None:
-    """Run datatrove's JsonlReader and MegatronDocumentTokenizer.
-
-    They run in the local executor, one task per shard.
-    """
+    """Run datatrove's JsonlReader and MegatronDocumentTokenizer, one task per shard."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens.megatron_tokenizer import MegatronDocumentTokenizer

@@ -3,13 +3,13 @@
     python benchmarks/pools.py --rows 100000 --characters 4000 --runs 3
     python benchmarks/pools.py --rows 1000000 --characters 2000 --runs 1
 
-Two ceilings. `bare` is the obvious program: for each pool a scan, a filter, and a Parquet file in zstd of the same
-level. `bare, read once` reads each file once, filters it for all pools, and writes a file of each: the minimum of work.
+There are two ceilings. `bare` is the obvious program: for each pool a scan, a filter, and a Parquet file in zstd of the
+same level. `bare, read once` reads each file once and writes a file of it for each pool, which is the minimum of work.
 Neither sorts, spreads rows over files by their ids, hashes, cuts pages by content, or syncs. Before speeds are
-compared, the rows of every pool are proven to be those of the ceilings.
+compared, every pool is proven to have the same rows in all flows.
 
-Flows take turns, and a ratio is the median of the ratios within a round. Memory is that of all processes together, for
-a quarter of the rows and for all. Input: passages of the demo corpus, drawn separately for each row, so that pages of
+Flows take turns, and a ratio is the median of the ratios within a round. Memory is the sum over all processes, for a
+quarter of the rows and for all. Input: passages of the demo corpus, drawn separately for each row, so that pages of
 Parquet contain few repeats; see pools_flows.py.
 """
 
@@ -34,7 +34,7 @@ def run(flow: str, folder: Path) -> Measured:
 
 
 def pool_rows(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the number of rows of each pool, and an order-independent sum of hashes."""
+    """Return each pool's row count, with a sum of row hashes that ignores their order."""
     pools: dict[str, tuple[int, int]] = {}
     for path in sorted(folder.glob("*/*.parquet")):
         hashes, pool = pl.read_parquet(path).hash_rows(seed=1), path.parent.name.removeprefix("candidates_")
@@ -44,11 +44,7 @@ def pool_rows(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def measure_rounds(folder: Path, runs: int) -> list[dict[str, Measured]]:
-    """Measure all flows, round by round.
-
-    Raises:
-        SystemExit: The rows of two flows differ.
-    """
+    """Measure all flows in each round; exit if the rows of two flows differ."""
     rounds: list[dict[str, Measured]] = []
     chosen: list[dict[str, tuple[int, int]]] = []
     for number in range(runs):

@@ -38,7 +38,7 @@ def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 <
     """Seal rows of a split in place of the deduplicated ones.
 
     Each row has shuffled passages of the demo corpus, `characters` on average, and metadata by which the default rules
-    select two pools per row. A file has `file_bytes` of text; the default is that of normalising.
+    select two pools per row. A file has `file_bytes` of text, by default as many as normalising writes.
     """
     write_pages(folder / "source")
     corpus = "\n".join(pq.ParquetDataset(folder / "source" / "data").read(["text"])["text"].to_pylist())

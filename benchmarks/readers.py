@@ -4,7 +4,7 @@
 
 Each flow reads files of a source in one process. The bare loops only read a file's texts: msgspec on lines, pyarrow on
 batches, `str.startswith` on the lines of `<doc>` files. The readers also check every row, keep its other columns,
-record its position and build the Document. The texts are proven equal, in their order. Input: the demo corpus,
+record its position and build the Document. The texts and their order are proven equal. Input: the demo corpus,
 repeated, in each format.
 """
 
@@ -101,7 +101,7 @@ PAIRS: dict[str, tuple[Flow, Flow]] = {
 
 
 def write_inputs(folder: Path, text_mb: int) -> int:
-    """Write the same texts to the four files; return their UTF-8 bytes."""
+    """Write the same texts as four files of sources; return the texts' UTF-8 bytes."""
     import msgspec
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -127,7 +127,7 @@ def write_inputs(folder: Path, text_mb: int) -> int:
 
 
 def print_digest(texts: Iterator[str]) -> None:
-    """Print the number and a checksum of the texts; every flow does."""
+    """Print the number and a checksum of the texts, to compare flows."""
     count = digest = 0
     for text in texts:
         count += 1

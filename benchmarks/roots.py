@@ -23,7 +23,7 @@ _COMMAND = [sys.executable, "-c", "from pipeline_assets.cli import main; main()"
 
 
 def write_toys(root: Path, artifacts: int) -> None:
-    """Write sealed manifests to a hundred folders, without syncing."""
+    """Write sealed manifests to a hundred folders, without syncing them."""
     from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
 
     inputs: list[dict[str, str]] = []

@@ -47,7 +47,7 @@ _CHARACTERS = 4.2  # per token
 
 
 def write_rows(path: Path, rows: int, shrink: int) -> None:
-    """Write rows of the real lengths divided by `shrink`, from the demo corpus."""
+    """Write rows of the demo corpus with the lengths of real rows divided by `shrink`."""
     write_pages(path.parent / "source")
     corpus = "\n".join(pq.ParquetDataset(path.parent / "source" / "data").read(["text"])["text"].to_pylist())
     seeded = random.Random(7)
@@ -79,7 +79,7 @@ def save_model(folder: Path, width: int, layers: int) -> None:
 
 
 def plain(pool: Path, model: Path, threads: int) -> list[float]:
-    """Return the NLL sums in the rows' order."""
+    """Return the NLL sum of each row by a plain loop over padded batches."""
     import torch
     import transformers
 
@@ -107,7 +107,7 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
 
 
 def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[float]:
-    """Return the NLL sums of a real build, without sealing it."""
+    """Return the NLL sum of each row by a real build, without its seal."""
     recipe = ScoringRecipe(tokenizer="o200k_harmony", shard_rows=shard_rows, rescored=0)
     out = pool.parent / "scores"
     shutil.rmtree(out, ignore_errors=True)

@@ -51,7 +51,7 @@ def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
 
 
 def prove(reader: MixtureReader) -> None:
-    """Assert that batches contain the rows of their positions."""
+    """Assert that the reader's batches contain the rows of their positions."""
     for number, batch in zip(range(_PROVEN_BATCHES), reader.batches(_BATCH), strict=False):
         for position, row in enumerate(batch, number * _BATCH):
             assert np.array_equal(row, reader[position].tokens)

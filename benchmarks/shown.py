@@ -21,10 +21,7 @@ sys.path.insert(0, str(PROJECT))
 
 
 def write_recipe(root: Path, sources: int) -> None:
-    """Write folders of two notes each, and a recipe that reads them.
-
-    It normalises, filters and reports.
-    """
+    """Write folders of two notes each, and a recipe that filters and reports them."""
     sections = []
     for number in range(sources):
         folder = root / "notes" / f"{number:04d}"

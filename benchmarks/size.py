@@ -1,10 +1,9 @@
-"""Count of the code lines to read.
+"""Count of the lines that a reader of one healing run needs, and of all lines.
 
     python benchmarks/size.py
 
-Prints the lines of the package and those of one healing run, which builds the demo's healing set from a hub on
-loopback, without workers. The lines of the run are those of the functions that it calls; the lines of their whole files
-are printed next to them.
+The run builds the demo's healing set from a hub on loopback, without workers. Its lines are the lines of all functions
+that it calls, printed next to the lines of their whole files.
 """
 
 import ast
@@ -32,10 +31,7 @@ def import_lines(path: Path) -> int:
 
 
 def lines_called_by_run() -> dict[Path, set[int]]:
-    """Return the line numbers of the functions that a demo run calls, by file.
-
-    The run builds and checks the demo's healing set.
-    """
+    """Return, by file, the lines of all functions that a build of healing calls."""
     from pipeline_assets.build import drive
     from pipeline_assets.build.run import Run
     from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs

@@ -28,10 +28,7 @@ RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.
 
 
 def write_hub(folder: Path, text_mb: int) -> None:
-    """Fetch the demo corpus from a hub into the cache, and write a recipe for it.
-
-    The hub has it repeated under new ids, as Parquet files.
-    """
+    """Fetch the demo corpus, repeated under new ids, to the cache; write its recipe."""
     source = folder / "source"
     text_bytes = write_pages(source)
     pages = pq.ParquetDataset(source / "data").read()

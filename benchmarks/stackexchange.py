@@ -57,10 +57,7 @@ def read(posts: Path) -> tuple[int, int]:
 
 
 def read_and_sum(posts: Path) -> tuple[int, int]:
-    """Read a site; return the number of Documents and the sum of text checksums.
-
-    This proves that the input was read, and is not measured.
-    """
+    """Return the number of Documents and the sum of their texts' checksums."""
     with tempfile.TemporaryDirectory(dir=posts.parent) as folder:
         sums = [zlib.crc32(document.text.encode()) for document in documents(posts, Path(folder))]
     return len(sums), sum(sums)
@@ -81,14 +78,7 @@ def read_attributes(posts: Path) -> tuple[int, int]:
 
 
 def prove_equal(posts: Path) -> tuple[int, int]:
-    """Compare the reader's Documents with those of the reference reader.
-
-    Returns:
-        The expected result of `read_and_sum`.
-
-    Raises:
-        SystemExit: A Document differs.
-    """
+    """Exit if a Document differs from the reference reader's; return their checksum."""
     sys.path.insert(0, str(TESTS))
     from plain_stackexchange import read_site
 
@@ -119,11 +109,7 @@ def write_synthetic_site(posts: Path) -> None:
 
 
 def write_copies(site: Path, posts: Path, mb: int) -> int:
-    """Repeat a site's rows under new ids until the file has so many megabytes.
-
-    Returns:
-        The number of copies.
-    """
+    """Repeat a site's rows under new ids up to `mb` megabytes, and return how often."""
     rows = [line for line in site.read_bytes().splitlines(keepends=True) if line.lstrip().startswith(b"<row")]
     step = 10 ** len(str(max(int(number) for line in rows for _, number in _ID.findall(line))))
     copies = 0

@@ -35,10 +35,7 @@ def mixture(root: Path) -> None:
 
 
 def bare(root: Path) -> None:
-    """Do the unavoidable work with bare libraries.
-
-    Every text is read and its language identified; kept texts are encoded, and lines and ids are written.
-    """
+    """Identify the language of each text, encode kept ones, and write lines and ids."""
     import numpy as np
     import sentencepiece
     import zstandard

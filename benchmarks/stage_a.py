@@ -27,8 +27,7 @@ FLOWS = ("bare", "run", "run with languages")
 def prepare(root: Path, text_mb: int) -> tuple[int, int]:
     """Write the source, the evaluation set and both recipes.
 
-    Returns:
-        The number of pages, and of UTF-8 bytes in their texts.
+    Return the number of pages, and of UTF-8 bytes in their texts.
     """
     (root / "source").mkdir()
     (root / "quiz").mkdir()

@@ -24,7 +24,7 @@ _FILES = 16
 
 
 def seal_files(folder: Path, mb: int) -> None:
-    """Seal an artifact of equal files of random bytes."""
+    """Seal an artifact of files that contain the same random bytes."""
     from pipeline_assets.spine.durable import DurableFile
     from pipeline_assets.spine.manifest import Identity, StageVersion
     from pipeline_assets.spine.opening import open_staging_dir
@@ -44,7 +44,7 @@ def seal_files(folder: Path, mb: int) -> None:
 
 
 def by_programs(command: list[str], folder: Path) -> None:
-    """Hash the files in two processes of a program that prints a hash per file."""
+    """Hash half of the files in each of two processes of a program."""
     paths = sorted(folder.glob("*.bin"))
     halves = [paths[: _FILES // 2], paths[_FILES // 2 :]]
     running = [subprocess.Popen([*command, *map(str, half)], stdout=subprocess.PIPE, text=True) for half in halves]
