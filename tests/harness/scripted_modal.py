@@ -15,7 +15,7 @@ from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 
 @functools.cache
 def modal_told() -> ModalOnLoopback:
-    functions = {name: f"told_functions:{name}" for name in ("fetch", "score")}
+    functions = {name: f"scripted_functions:{name}" for name in ("fetch", "score")}
     modal = ModalOnLoopback(Path(tempfile.mkdtemp()), functions)
     atexit.register(modal.stop)
     return modal

@@ -67,7 +67,7 @@ def scores_of(root: Path, hub: LoopbackHub, elsewhere: ModalLauncherFactory | No
 
 @pytest.fixture
 def modal(hub: LoopbackHub, tmp_path: Path) -> Iterator[ModalOnLoopback]:
-    functions = {name: f"held_functions:{name}" for name in ("fetch", "score")}
+    functions = {name: f"waiting_functions:{name}" for name in ("fetch", "score")}
     modal = ModalOnLoopback(tmp_path / "modal", functions, {"HF_ENDPOINT": hub.endpoint})
     try:
         with modal.called():
