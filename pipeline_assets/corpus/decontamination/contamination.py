@@ -21,12 +21,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 
 
 class _MatchingItems(NamedTuple):
-    """Items with enough n-grams in a document.
-
-    Attributes:
-        items: Numbers of the items, ascending.
-        shared: Distinct n-grams of each item in the document.
-    """
+    """Items with enough n-grams in a document, and the number of those n-grams."""
 
     items: NDArray[np.int64]
     shared: NDArray[np.int64]
@@ -40,8 +35,8 @@ class Contamination:
         number: Number of the document in its batch.
         items: Contaminating items, ascending.
         best_item: Item with the largest fraction of its n-grams in the document; the first of several.
-        shared: Distinct n-grams of that item in the document.
-        first_word: Word at which its first n-gram begins.
+        shared: Distinct n-grams of the best item in the document.
+        first_word: Word at which the first of these n-grams begins.
         is_removed: Mask of the words to remove: n-grams of the items, and the margin that the recipe cuts.
     """
 
@@ -54,13 +49,7 @@ class Contamination:
 
 
 def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
-    """Find the contaminated documents of a batch, in order.
-
-    Args:
-        batch: Normalized documents.
-        index: Evaluation items.
-        cut: Rules for cutting; None if documents are dropped.
-    """
+    """Find the contaminated documents of a batch, which are dropped without `cut`."""
     proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.words):
         return []
@@ -85,9 +74,8 @@ def _contamination(
     position = int(np.argmax(own.shared / index.items.ngrams[own.items]))
     best, shared = int(own.items[position]), int(own.shared[position])
     first_word = int(found.words[_belongs_to_items(found.ngrams, own.items[position : position + 1], index.items)][0])
-    return Contamination(
-        number, own.items, best, shared, first_word, _words_to_remove(words, found, own.items, index, cut)
-    )
+    is_removed = _words_to_remove(words, found, own.items, index, cut)
+    return Contamination(number, own.items, best, shared, first_word, is_removed)
 
 
 def _words_to_remove(
@@ -95,17 +83,18 @@ def _words_to_remove(
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove.
 
-    A cut joins the words on its two sides, which may make a new n-gram. So the text is searched and cut repeatedly,
+    A cut joins the words on its two sides, which may form a new n-gram. So the text is searched and cut repeatedly,
     until it has no n-gram of any item that contaminated it at any time.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
     while True:
-        # `found` counts words of the text without those already removed; `kept` maps them to the whole text.
+        # Positions in `found` count the remaining words only; `kept` maps them to the whole text.
         kept = np.flatnonzero(~is_removed)
         is_item_match = _belongs_to_items(found.ngrams, items, index.items)
         first, sizes = found.words[is_item_match], index.table.sizes[found.ngrams[is_item_match]]
-        # +1 where a match with its margin begins, -1 after its end: the running sum counts the matches at each word.
+        # Add 1 where a match with its margin begins, and -1 after its end: the running sum counts the matches that
+        # cover each word.
         changes = np.zeros(len(kept) + 1, np.int64)
         np.add.at(changes, np.maximum(first - margin, 0), 1)
         np.add.at(changes, np.minimum(first + sizes + margin, len(kept)), -1)
@@ -126,19 +115,17 @@ def _matching_items(found: NgramMatches, items: Items) -> _MatchingItems:
 
 
 def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
-    """Return a mask of the n-grams that one of some items has."""
+    """Return a mask of the n-grams that belong to one of the requested items."""
     positions, owners = _item_positions(ngrams, items)
     is_requested = np.isin(items.items[positions], requested)
+    # Count the requested items of each n-gram.
     return np.bincount(owners[is_requested], minlength=len(ngrams)) > 0
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions in `items.items` of all items of n-grams.
-
-    Returns:
-        Positions; for each of them, the index into `ngrams`.
-    """
-    counts = items.first_items[ngrams + 1] - items.first_items[ngrams]
+    """Return positions in `items.items` of n-grams' items, each with its n-gram."""
+    counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)
-    # Item k of an n-gram is at the n-gram's first position plus k; k counts from the n-gram's first result.
+    # Item k of an n-gram is at the n-gram's first position plus k. The results of n-gram i begin at cumsum - count, so
+    # k is the number of a result minus this beginning.
     return items.first_items[ngrams][owners] + np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners], owners

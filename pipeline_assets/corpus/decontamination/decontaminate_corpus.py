@@ -1,7 +1,6 @@
 """Decontamination of a corpus: drops contaminated documents or cuts them.
 
-A contaminated document contains enough of an evaluation item's n-grams, see `recipe`. An interrupted build continues
-with its finished shards.
+A contaminated document contains enough of an evaluation item's n-grams, see `recipe`.
 """
 
 import functools
@@ -45,15 +44,10 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class Decontamination:
-    """Rules and index of a decontamination.
+    """Rules and index of a decontamination, for worker processes.
 
-    It is picklable, because each process loads the index.
-
-    Attributes:
-        recipe: Rules for contamination.
-        sets: Names of the evaluation sets, in the order of the index.
-        folder: Folder of the build that has the index, see `load_index`.
-        digests: Hashes of the index files, see `load_index`.
+    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index from `folder`
+    and `digests`, see `load_index`.
     """
 
     recipe: DecontaminationRecipe
@@ -65,15 +59,12 @@ class Decontamination:
 def decontaminate_shard(
     shard: CorpusShard, window: Window, folder: StagingView, rules: Decontamination, zstd_level: int
 ) -> Receipt:
-    """Decontaminate one shard; documents that are not contaminated keep their bytes.
+    """Decontaminate one shard; documents without matches keep their bytes.
 
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
     rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, with `cut/words` and
     `cut/bytes`; `dropped/<reason>`; `contaminated/<evaluation set>` documents, `cut_for/<evaluation set>` cut
     documents; `rejected/<reason>`.
-
-    Raises:
-        InputError: A line is not a Document.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -147,7 +138,7 @@ def _evidence(
 ) -> ContaminatedLine:
     text, items, cut = document.text, index.items, rules.recipe.cut
     words = [match.span() for match in _WORD.finditer(text)]
-    # Indices where removed and kept words alternate: start and end of each removed sequence in turn.
+    # The mask, framed by False, changes at the start and after the end of each removed sequence, in turn.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], match.is_removed, [False])).astype(np.int8))).tolist()
     spans = [(words[first][0], words[stop - 1][1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
     start = words[match.first_word][0]
@@ -194,23 +185,15 @@ def decontaminate_corpus(
     settings: RunSettings,
     may_be_empty: bool = False,
 ) -> BuildResult:
-    """Decontaminate a corpus.
+    """Decontaminate a corpus by at least one evaluation set.
 
     Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
     dropped or cut, in order; rejects.
 
-    Args:
-        staging: Staging directory of the build.
-        sources: Corpora by source; a deduplicated one has several sources, which are in the names of its shards.
-        evaluation: Evaluation sets, at least one, with unique names.
-        recipe: Rules for contamination.
-        settings: Run settings.
-        may_be_empty: Whether a corpus without kept documents is allowed.
-
     Raises:
-        UsageError: A column is missing, or has other values than text.
+        UsageError: A column of an evaluation set is missing, or has other values than text.
         InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; no
-            document is kept; a line is not a Document.
+            document is kept although `may_be_empty` is false; a line is not a Document.
     """
     prepared = _prepare_index(staging, evaluation, recipe)
     names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)
@@ -245,12 +228,12 @@ def decontaminate_corpus(
 
 
 def _prepare_index(staging: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
-    """Return the receipt of the index; write the index if it is missing."""
+    """Return the receipt of the index, which an earlier run may have written."""
     receipt = staging.receipt(_INDEX, "items")
     if receipt is None:
         receipt = item_index.write_index(evaluation, recipe, staging)
         for evaluation_set in evaluation:
-            evaluation_set.files()  # raises an error if a file was written to while it was read
+            evaluation_set.files()  # raise an error if a file changed while it was read
         staging.commit(_INDEX, "items", receipt)
     return receipt
 

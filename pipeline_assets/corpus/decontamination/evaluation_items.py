@@ -16,12 +16,7 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 
 
 class EvaluationItem(NamedTuple):
-    """A text of an evaluation set.
-
-    Attributes:
-        id: Id of the row; if each column is an item, followed by `:` and the column.
-        text: Text of the item.
-    """
+    """Text of an evaluation set; its id is the row's, or `row:column`."""
 
     id: str
     text: str
@@ -32,7 +27,7 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
 
     Raises:
         UsageError: A column is missing, or has other values than text.
-        InputError: A file has changed or cannot be read, or one of its rows cannot, because no item may be missing.
+        InputError: A file has changed, or a file or row cannot be read, because no item may be missing.
     """
     for file in evaluation.files():
         yield from _read_file(file, evaluation.recipe)
@@ -86,11 +81,7 @@ def _read_items(
 
 
 def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
-    """Return the text of a column, or its texts as lines; None if all are null.
-
-    Raises:
-        UsageError: The column has other values than text.
-    """
+    """Return the text or the joined texts of a column; None if all are null."""
     value = _value(row, name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:

@@ -33,7 +33,7 @@ class Items(NamedTuple):
 
     Attributes:
         first_items: Position of each n-gram's first item in `items`, then the length of `items`.
-        items: Items that have each n-gram, ascending.
+        items: Items with each n-gram, n-gram after n-gram, ascending within each.
         ngrams: Number of n-grams of each item.
         needed: Number of n-grams that contaminate a document with each item.
         first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
@@ -60,13 +60,7 @@ class ItemIndex(NamedTuple):
 
 
 class _ItemName(NamedTuple):
-    """A name of an item.
-
-    Attributes:
-        item: Number of the item.
-        evaluation_set: Number of the evaluation set.
-        id: Id in the set, as UTF-8.
-    """
+    """Name of an item: the numbers of item and evaluation set, and the UTF-8 id."""
 
     item: int
     evaluation_set: int
@@ -74,13 +68,7 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Distinct items and their names.
-
-    Attributes:
-        texts: Number of each item by its normalized text.
-        hashes: Hashes of each item's words.
-        names: Names of all items.
-    """
+    """Distinct items: numbers by normalized text, hashes of words, and names."""
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
@@ -88,16 +76,11 @@ class _GatheredItems(NamedTuple):
 
 
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
-    """Write the index of all items of evaluation sets.
+    """Write the index of all items of at least one evaluation set.
 
     Files: the arrays of the index. Counts: distinct n-grams, `ngrams` that are searched for and `common_ngrams`. Notes:
-    `evaluation` has for each set the `items` read; `repeated`, items whose words an earlier one has; `too_short` items;
-    `without_ngrams`, items that are ignored because all their n-grams are common.
-
-    Args:
-        evaluation: Evaluation sets, at least one.
-        recipe: Rules for contamination.
-        folder: Staging directory of the build.
+    `evaluation` has for each set the `items` read; `repeated`, items whose words an earlier item has; `too_short`
+    items; `without_ngrams`, items that are ignored because all their n-grams are common.
 
     Raises:
         UsageError: A column is missing, or has other values than text.
@@ -108,14 +91,15 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     counts = [
         _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation)
     ]
-    # All items as one text, with a blank after each word.
+    # Join all items as one text, with a blank after each word.
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
     places, sizes, owners = _item_ngrams(item_words, recipe.ngram_words)
     ngrams, firsts = number_ngrams(words, places, sizes)
-    # Distinct pairs of n-gram and item, sorted as one number each.
+    # A pair of n-gram and item is one number, `n-gram * items + item`, so a sort orders by n-gram, then by item. An
+    # n-gram that an item has twice gives equal numbers; only the first remains.
     pairs = np.sort(ngrams * len(item_words) + owners)
     pair_ngrams, pair_items = np.divmod(pairs[is_first_in_group(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
@@ -171,10 +155,11 @@ def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return the first word, number of words and item of each n-gram of each item."""
-    ngrams = np.maximum(item_words - ngram_words + 1, 1)  # a shorter item is one n-gram
+    ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)
+    # A running sum minus the own number gives the first word, and the first n-gram, of each item.
     first_words, first_ngrams = np.cumsum(item_words) - item_words, np.cumsum(ngrams) - ngrams
-    # N-gram k of an item begins at the item's word k.
+    # N-gram k of an item begins at the item's word k; k is the n-gram's number minus the first number of the item.
     places = first_words[owners] + np.arange(len(owners)) - first_ngrams[owners]
     return places, np.minimum(item_words, ngram_words)[owners].astype(np.int32), owners
 
@@ -186,9 +171,9 @@ def _build_items(
     names: Sequence[_ItemName],
     recipe: DecontaminationRecipe,
 ) -> Items:
-    """Build the arrays of items from pairs of n-gram and item, sorted by both.
+    """Build the arrays of items from sorted pairs of n-gram and item.
 
-    Numbers of n-grams may have gaps. `names` are in the order of their items.
+    The numbers of n-grams may have gaps, which the result closes.
     """
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
@@ -213,11 +198,9 @@ def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
-    """Map the index into memory; the last one is kept for the life of the process.
+    """Map the index of a build into memory, once per process.
 
-    Args:
-        folder: Staging directory of the build that wrote it.
-        digests: Hashes of the files of `write_index`, since the folder may have another index later.
+    `digests` are the hashes of the index files; they distinguish an index that the folder has later.
     """
 
     def load(name: str) -> NDArray[Any]:

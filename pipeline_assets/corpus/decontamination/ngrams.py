@@ -1,9 +1,10 @@
 """Search for n-grams in texts.
 
-Equal n-grams have one number, whatever their hashes. An n-gram's key is the polynomial of its words' hashes in an odd
-constant modulo 2**64, so a longer n-gram extends the key of its beginning. Keys propose n-grams; the words decide. For
-each word of a text, a bitmap shows whether an n-gram may begin there, from as many words as the shortest n-gram
-has. Few do, and only these are looked up in the table, which is much larger than the bitmap.
+Each distinct n-gram has a number. Its key is a polynomial modulo 2**64: the hashes of its words are the coefficients,
+and the base is the odd constant `POLYNOMIAL`, so the key of a longer n-gram extends the key of its first words. Keys
+propose n-grams; the words decide. A bitmap of the keys of all n-grams' first words, as many as the shortest n-gram has,
+shows whether an n-gram may begin at a word of a text. At few words one may, and only these are looked up in the table,
+which is much larger than the bitmap.
 """
 
 from typing import NamedTuple
@@ -16,10 +17,9 @@ from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatc
 
 
 class Words(NamedTuple):
-    """Consecutive words with a blank after each.
+    """Consecutive words in UTF-8 with a blank after each.
 
     Attributes:
-        text: UTF-8 of all words.
         begins: Start of each word in `text`, then the end; shape (words + 1,).
         hashes: Hash of each word, shape (words,).
     """
@@ -50,7 +50,7 @@ def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 _ONE = np.uint64(1)
-_BITS = 16  # per n-gram, three of them set: where no n-gram begins, about one word in a hundred is looked up
+_BITS = 16  # per n-gram, three of them set: of the words at which no n-gram begins, about one in a hundred passes
 _MIN_BITS = 1 << 12
 
 
@@ -65,8 +65,8 @@ class NgramTable(NamedTuple):
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
         by_key: Number of the n-gram with each key.
-        beginnings: Bitmap of the keys of all n-grams' beginnings, as long as the shortest n-gram. The three bits of a
-            key are in one uint64; the number of these is a power of two.
+        beginnings: Bitmap of the keys of all n-grams' first words, as many as the shortest n-gram has. The three bits
+            of a key are in one uint64; the number of these is a power of two.
     """
 
     text: NDArray[np.uint8]
@@ -82,35 +82,31 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the n-grams at positions of a text; equal ones have equal numbers.
-
-    Args:
-        words: The text.
-        places: First word of each n-gram.
-        sizes: Words of each n-gram.
+    """Number the n-grams of `sizes` words at `places`; equal ones get one number.
 
     Returns:
-        Number of the n-gram at each position; for each number, the first index into `places` that has it.
+        Number of the n-gram at each place; for each number, the first index into `places` that has it.
     """
     keys = ngram_keys(words.hashes, places, sizes)
     ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
     remaining = np.lexsort((sizes, keys))
     while len(remaining):
-        # Group equal keys and sizes; the first of each group gets a new number.
+        # Group equal keys and sizes; the first n-gram of each group gets a new number.
         is_new = is_first_in_group(keys[remaining], sizes[remaining])
-        groups = np.cumsum(is_new) - 1
+        groups = np.cumsum(is_new) - 1  # number of each row's group, from 0
         first = remaining[is_new]
         is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
         ngrams[remaining[is_same]] = len(firsts) + groups[is_same]
-        # Different words with an equal key remain, and are grouped again.
+        # N-grams with the key of the first but other words remain, and are grouped again. Each pass numbers at least
+        # the first n-gram of each group, so the loop ends.
         firsts, remaining = np.append(firsts, first), remaining[~is_same]
     return ngrams, firsts
 
 
 def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys of n-grams from their positions and the hashes of all words."""
+    """Compute the keys of n-grams from their first words and the hashes of all words."""
     keys = np.zeros(len(places), np.uint64)
-    for word in range(int(sizes.max(initial=0))):
+    for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
         keys[has_word] = keys[has_word] * POLYNOMIAL + hashes[places[has_word] + word]
     return keys
@@ -121,7 +117,8 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
-    # At least `_BITS` bits per n-gram, rounded up to a power of two of uint64.
+    # At least `_BITS` bits per n-gram, in a number of uint64 rounded up to a power of two: bit_length(n - 1) is the
+    # exponent of the smallest power that is at least n.
     beginnings = np.zeros(1 << (max(_BITS * len(keys), _MIN_BITS) // 64 - 1).bit_length(), np.uint64)
     slots, bits = _bitmap_bits(ngram_keys(words.hashes, first_words, np.full(len(keys), all_sizes[0])), len(beginnings))
     np.bitwise_or.at(beginnings, slots, bits)
@@ -129,49 +126,43 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
 
 
 def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the uint64 and the three bits that mark each key in a bitmap.
-
-    `slots` is the number of uint64 in the bitmap, a power of two.
-    """
-    # Bits 0–5, 6–11 and 12–17 of a key choose one bit each; its upper half chooses the uint64.
+    """Return the index of a uint64, and its three bits, that mark each key."""
+    # Bits 0–5, 6–11 and 12–17 of a key choose one of 64 bits each. The upper half of the key chooses the uint64:
+    # `& (slots - 1)` is the remainder modulo `slots`, a power of two.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
     return (keys >> _32).astype(np.int64) & (slots - 1), bits
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text.
-
-    Attributes:
-        words: Word at which each n-gram begins, ascending.
-        ngrams: Number of each n-gram.
-    """
+    """N-grams in a text: their first words, ascending, and their numbers."""
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find n-grams in documents by their keys; the arrays are as in `NormalizedBatch`."""
+    """Find n-grams in documents by their keys; arrays as in `NormalizedBatch`."""
     shortest = int(table.all_sizes[0])
-    # The key of the `shortest` words from each word on.
+    # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
     keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
     for word in range(shortest):
         keys *= POLYNOMIAL
         keys += hashes[word : word + len(keys)]
-    # Keep the words where all three bits of the key are set.
+    # Keep the words where all three bits of the key are set: no bit is in the key but not in the bitmap.
     slots, bits = _bitmap_bits(keys, len(table.beginnings))
     places = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
     document_ends = first_words[np.searchsorted(first_words, places, side="right")]
     words, ngrams = [], []
     for size in table.all_sizes.tolist():
-        # Sizes ascend, so a position where this size crosses the end of its document is dropped for larger ones too.
+        # Sizes ascend: where this size crosses the end of the document, larger ones do too, so the place is dropped.
         fits = places + size <= document_ends
         places, document_ends = places[fits], document_ends[fits]
         keys = ngram_keys(hashes, places, np.full(len(places), size))
-        # Entries low to high - 1 of the table have the key of a position.
+        # Entries low to high - 1 of the table have the key of a place.
         low, high = (np.searchsorted(table.keys, keys, side) for side in ("left", "right"))
         owners = np.repeat(np.arange(len(places)), high - low)
-        # Matches of a position are consecutive and end at cumsum(high - low), so match m is entry high - end + m.
+        # Number the matches place after place. Those of a place end at its cumsum(high - low), where its entries end at
+        # `high`, so match m is entry m + high - cumsum.
         matches = table.by_key[np.arange(len(owners)) + (high - np.cumsum(high - low))[owners]]
         has_size = table.sizes[matches] == size
         words.append(places[owners][has_size])
@@ -193,7 +184,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of positions at which the same `sizes` words begin."""
+    """Return a mask of the pairs of places at which the same words begin."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -1,8 +1,8 @@
 """Recipe of decontamination: contamination by evaluation items and its removal.
 
 Documents and items are compared by their normalized words, see `dedup.words`. An item's n-grams are its distinct
-sequences of `ngram_words` words; an item of fewer words has one n-gram, the whole item. A document is contaminated by
-an item if it contains enough of these n-grams at any positions.
+sequences of `ngram_words` words; an item with fewer words has one n-gram, the whole item. An item contaminates a
+document that contains enough of its n-grams, at any positions.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ _SAMPLES = 3  # documents shown of each evaluation set
 
 
 class CutRecipe(RecipeSection):
-    """Words to cut out of a contaminated document: n-grams of its items with a margin.
+    """Words to cut out of a contaminated document: n-grams, with a margin.
 
     Attributes:
-        margin_words: Words to cut on each side of a sequence of such n-grams.
+        margin_words: Words to cut on each side of a sequence of these n-grams.
         min_kept_words: A document with fewer remaining words is dropped.
     """
 
@@ -43,11 +43,11 @@ class DecontaminationRecipe(RecipeSection):
 
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Shorter items are ignored. Items with at least this many words but fewer than `ngram_words` are
-            searched as a whole.
-        min_item_overlap: A document with this fraction of an item's n-grams, or more, is contaminated by it.
+        min_item_words: Items with fewer words are ignored. Items with fewer words than `ngram_words` are searched as a
+            whole.
+        min_item_overlap: Smallest fraction of an item's n-grams that contaminates a document.
         max_items_per_ngram: N-grams that occur in more items are ignored, because common phrases of questions identify
-            no item. Items with the same words count as one.
+            no item. Items with the same words count as one item.
         action: `drop` removes contaminated documents; `cut` removes the matching words.
         cut: Rules for cutting; None if the action is `drop`.
     """
@@ -85,7 +85,7 @@ class EvaluationColumns(RecipeSection):
 
 
 class EvaluationRecipe(RecipeSection):
-    """An evaluation set: local files and the items in them.
+    """Evaluation set: local files and the items in them.
 
     Attributes:
         name: Unique name among the sets of a corpus.
@@ -107,7 +107,7 @@ class EvaluationRecipe(RecipeSection):
 
 
 class EvaluationSource(EvaluationRecipe):
-    """An evaluation set of a recipe.
+    """Evaluation set of a recipe, with its folder.
 
     Attributes:
         name: Name of the set, its partition and its folder.
@@ -120,13 +120,7 @@ class EvaluationSource(EvaluationRecipe):
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """An evaluation set and its files.
-
-    Attributes:
-        recipe: Files and items of the set.
-        listing: Manifest that lists the files with their hashes.
-        folder: Current folder of the files, as an absolute path.
-    """
+    """Evaluation set, with the manifest of its files and their current folder."""
 
     recipe: EvaluationRecipe
     listing: Manifest
@@ -137,11 +131,7 @@ class EvaluationSet:
         return self.recipe.name
 
     def files(self) -> list[SourceFile]:
-        """Return the listed files, in order.
-
-        Raises:
-            InputError: A file is missing or has changed.
-        """
+        """Return the listed files, or raise InputError if one is missing or changed."""
         return listed_files(self.folder, self.listing)
 
 
@@ -165,23 +155,17 @@ class DecontaminationSection(DecontaminationRecipe):
 
 
 class ContaminatedLine(msgspec.Struct, frozen=True):
-    """A contaminated document with its evidence: a line of `contaminated.jsonl.zst`.
+    """Contaminated document with its evidence: a line of `contaminated.jsonl.zst`.
 
     Attributes:
-        doc_id: Id of the document.
-        action: Whether it was dropped or cut.
         reason: `contaminated`, or `few_words_left` for a document that is dropped because cutting leaves too few words.
         evaluation_set: Evaluation set of `item`.
         item: Id of the item with the largest overlap; the first of several.
         overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
-        shared_ngrams: The item's n-grams that the document contains.
-        item_ngrams: All n-grams of the item.
         items: Number of contaminating items by evaluation set; items with the same words count separately.
         spans: Start and end, in characters, of the text that is cut, or of the matches in a dropped document.
         excerpt: Text of the item's first match.
-        source: Source of the document.
-        shard: Shard in the source's artifact, or in that of all sources if they were deduplicated.
-        row: Row in the shard.
+        shard: Shard in the source's artifact, or in the deduplicated artifact of all sources.
     """
 
     doc_id: str
@@ -218,11 +202,9 @@ def find_evidence(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | N
 def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     """Summarize the decontamination for a report.
 
-    Returns:
-        `by_set`: for each evaluation set `items`, `too_short` and the other counts, and `contaminated_documents`; a
-            document with items of several sets counts in each.
-        `by_source`: for each source the documents `in`, `out`, `dropped` and `cut`.
-        `samples`: the first documents that each set contaminates, in the order of the corpus.
+    `by_set` has the counts of each evaluation set; a document with items of several sets counts in each. `by_source`
+    has the documents `in`, `out`, `dropped` and `cut` of each source. `samples` are the first documents that each set
+    contaminates, in the order of the corpus.
     """
     counts = decontaminated.manifest.identity.counts
     sampled = Counter[str]()

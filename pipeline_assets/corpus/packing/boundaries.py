@@ -35,7 +35,8 @@ def _boundary_chunks(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
     for first in range(0, len(row_starts) - 1, _CHUNK_ROWS):
         starts = row_starts[first : first + _CHUNK_ROWS + 1]
         pieces = lengths[starts[0] : starts[-1]]
-        # Tokens before each segment in the chunk, less the tokens before its row.
+        # Tokens of the chunk before each segment, less those before the first segment of its row, give its position in
+        # the row.
         begins = np.cumsum(pieces, dtype=np.int64) - pieces
         row_begins = begins[starts[:-1] - starts[0]]
         in_row = begins - np.repeat(row_begins, np.diff(starts))

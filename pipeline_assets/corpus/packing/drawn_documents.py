@@ -1,7 +1,4 @@
-"""Table `documents.parquet` of a packed set, with a row for each draw.
-
-The table traces every token to a row of a shard.
-"""
+"""Table `documents.parquet` of a packed set: traces each draw to a row of a shard."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -35,13 +32,9 @@ class DrawnDocuments:
     """Lines of all draws, in the order of documents, then of epochs.
 
     Attributes:
-        drawn: All draws.
-        encoded: Shards of the corpus.
-        plan: Files of the plan.
-        seq_len: Tokens in a row.
-        counts: Counts by source of the lines so far: `documents` and `text_tokens` of the source; `drawn` lines, one
-            for each epoch of a document; `packed_tokens`; drawn documents that fit in a row but are `cut` by rows or by
-            the budget, or are `longer_than_a_row`; `unused_documents` and `unused_tokens`, which are never drawn.
+        counts: Counts of each source, complete after `tables`: `documents` and `text_tokens` of the source; `drawn`
+            lines, one for each draw of a document; `packed_tokens`; drawn documents that fit in a row but are `cut` by
+            rows or by the budget, or are `longer_than_a_row`; `unused_documents` and `unused_tokens`, never drawn.
         license_tokens: Packed tokens of each source by license.
     """
 
@@ -53,11 +46,11 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the lines.
+        """Yield the lines, at most about 65,536 at a time.
 
-        Columns in addition to ids and places: `epoch` from 0; `tokens` of the document, including its end token;
-        `packed_tokens`, all of them except for the document that the budget cuts; `first_row`, in which it begins;
-        `is_whole`, whether that row has all of it.
+        Columns in addition to id, source, shard, row and license: `epoch` from 0; `tokens` of the document, including
+        its end token; `packed_tokens`, fewer only for the document that the budget cuts; `first_row`, the row of the
+        packed set in which the draw begins; `is_whole`, whether that row has all of it.
         """
         first_rows = map_array(self.plan.first_rows, np.uint32)
         is_whole = map_array(self.plan.is_whole, np.bool_)
@@ -95,20 +88,21 @@ class DrawnDocuments:
     def _number_draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return document, epoch and number of each draw of documents [start, stop).
+        """Return document, epoch and number of the draws of documents [start, stop).
 
-        Documents are numbered from 0 in their shard; the first has the number `offset` in its source.
+        The shard's first document has the number `offset` in its source.
         """
-        # Entries low to high - 1 of the last epoch's prefix are these documents.
+        # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]
         low, high = np.searchsorted(taken, np.array([offset + start, offset + stop], np.uint32)).tolist()
         times = np.full(stop - start, source.epochs)
         times[taken[low:high].astype(np.int64) - offset - start] += 1
         documents = start + np.repeat(np.arange(stop - start), times)
-        # Number of each draw among those of its document.
+        # The draws of a document begin at cumsum - times in this array, so the difference is the epoch, from 0.
         epochs = np.arange(len(documents)) - np.repeat(np.cumsum(times) - times, times)
+        # In a whole epoch, draws are numbered by the document's number in the source.
         draws = source.first_draw + epochs * source.documents + offset + documents
-        # In the prefix, draws are numbered by their position in it.
+        # In the last epoch, they are numbered by the document's position in `taken`.
         last_epoch = source.first_draw + source.epochs * source.documents
         draws[epochs == source.epochs] = np.arange(last_epoch + low, last_epoch + high)
         return documents, epochs, draws
@@ -122,10 +116,9 @@ class DrawnDocuments:
         packed: NDArray[np.int32],
         whole: NDArray[np.bool_],
     ) -> None:
-        """Add counts of a piece of a shard, whose documents have `document_tokens`.
+        """Add the counts of some documents; most arrays have a value for each draw.
 
-        `is_first` masks the draws that are the first of their document; later draws have no more tokens. The other
-        arrays have a value for each draw.
+        `is_first` masks the first draw of each document, which has at least as many tokens as later draws.
         """
         text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(
@@ -141,7 +134,7 @@ class DrawnDocuments:
 
 
 def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
-    """Count tokens by license; both arrays have a value for each document."""
+    """Count tokens by license tag; both arrays have a value for each document."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(to_numpy(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
@@ -149,7 +142,7 @@ def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32
 
 @dataclass(frozen=True)
 class DrawnLine:
-    """A line of `documents.parquet`, see `DrawnDocuments.tables`."""
+    """Line of `documents.parquet`, see `DrawnDocuments.tables`."""
 
     doc_id: str
     source: str
@@ -176,8 +169,5 @@ class DrawnLine:
 
 
 def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
-    """Yield all lines of some documents, in the order of the file.
-
-    Memory holds one row group at a time.
-    """
+    """Yield all lines of some documents in order, reading a row group at a time."""
     return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS), "doc_id", doc_ids))

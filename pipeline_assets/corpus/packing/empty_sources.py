@@ -30,15 +30,9 @@ _KEEP = "or list it before the sources that repeat its texts, or deduplicate wit
 def raise_if_source_empty(
     corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]
 ) -> None:
-    """Raise if a requested source has no documents, before any text is encoded.
+    """Raise UsageError if a source in `weighed` has no documents.
 
-    Args:
-        corpora: Corpora by name, each with one source or several.
-        deduplicated: Deduplicated corpus upstream of the corpora, if any.
-        weighed: Names of the requested sources.
-
-    Raises:
-        UsageError: A requested source has no documents.
+    The message counts the documents that `corpora` dropped, and the corpus `deduplicated` upstream of them, if any.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -54,15 +48,7 @@ def raise_if_source_empty(
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
-    """Raise if no document of a source was encoded.
-
-    Args:
-        sources: Source of each shard.
-        encodings: Receipt of each shard's encoding.
-
-    Raises:
-        UsageError: No document of a source can be encoded.
-    """
+    """Raise UsageError if no document of a source was encoded."""
     encoded: dict[str, Counter[str]] = {}
     for source, receipt in zip(sources, encodings, strict=True):
         encoded.setdefault(source, Counter()).update(receipt.counts)

@@ -19,7 +19,8 @@ from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers
 from pipeline_assets.spine.stage import Task, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
-_GROWTH_BYTES = 128 << 20  # a tokenizer's word cache only grows; restarting workers more often costs a fifth more time
+# A tokenizer's word cache only grows, so a worker restarts after this growth. Restarting more often costs a fifth more.
+_GROWTH_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class EncodedShard:
 
     @property
     def table(self) -> DocumentTable:
-        """Table of the documents; 128 stay open, because each range of rows reads all."""
+        """Table of the documents; 128 remain open, as each range of rows reads all."""
         written = self.document_file.stat()
         return _open_table(self.document_file, written.st_ino, written.st_mtime_ns)
 
@@ -109,8 +110,5 @@ def encode_corpus(
 
 
 def first_document_numbers(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
-    """Return the number of each shard's first document, then the total.
-
-    Shape (shards + 1,).
-    """
+    """Return the number of each shard's first document, then the total."""
     return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)

@@ -2,8 +2,7 @@
 
 The hash of number i is output i of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
 OOPSLA 2014), started at the first 8 bytes of the sha256 of the seed and the subject. Numbers are ordered by the upper
-32 bits of their hashes, then by themselves. So the position of a number depends on nothing but its hash and the
-others'.
+32 bits of their hashes; numbers with equal bits, by themselves.
 """
 
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @inner
 def split_mix(state: np.uint64) -> np.uint64:
-    """Mix 64 bits by SplitMix64's finalizer, a bijection."""
+    """Mix 64 bits by SplitMix64's finalizer; different states give different results."""
+    # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
     state = (state ^ (state >> _30)) * _MIX_1
     state = (state ^ (state >> _27)) * _MIX_2
     return state ^ (state >> _31)
@@ -33,12 +33,8 @@ def split_mix(state: np.uint64) -> np.uint64:
 def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     """Return the numbers 0 to count - 1 in a seeded order.
 
-    Memory: 8 bytes for each number.
-
-    Args:
-        count: How many numbers to order.
-        seed: Seed of the recipe.
-        *subject: Objects to order; different subjects have independent orders.
+    Different subjects, such as the name of a source and an epoch, have independent orders. Memory: 8 bytes for each
+    number.
     """
     start = int.from_bytes(seeded_rank(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)
@@ -50,18 +46,16 @@ def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
 @compiled
 def _hash_numbers(start: np.uint64, keys: NDArray[np.uint64]) -> None:
     for number in range(len(keys)):
-        state = start + np.uint64(number + 1) * _GAMMA
-        keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)  # sorts by hash, then by number
+        state = start + np.uint64(number + 1) * _GAMMA  # the generator adds _GAMMA before each output
+        # Half of the hash above the number, so that a sort orders by hash, then by number.
+        keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)
 
 
 def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """Return the lower 32 bits of each key in the memory of the keys.
-
-    The keys are overwritten, and half of their memory is released.
-    """
+    """Move the lower 32 bits of each key together, and release the other half."""
     count = len(keys)
-    # Key i consists of values 2i (its lower half on little-endian machines) and 2i + 1. Value i is written after
-    # value 2i is read, so no lower half is lost.
+    # As uint32, key i consists of values 2i (its lower half on little-endian machines) and 2i + 1. Its lower half moves
+    # to value i. Ascending, value i is overwritten only after it was read, because i <= 2i.
     numbers = keys.view(np.uint32)
     for chunk in chunks(count):
         numbers[chunk] = numbers[2 * chunk.start : 2 * chunk.stop : 2]
@@ -71,8 +65,5 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Yield slices of `count` values that fit in the processor's cache.
-
-    Computing chunk by chunk also avoids copies of whole arrays.
-    """
+    """Yield slices of `count` values that fit in the cache and are cheap to copy."""
     return (slice(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))

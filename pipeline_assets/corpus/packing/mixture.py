@@ -1,11 +1,12 @@
 """Mixture of sources: draws whose tokens have the shares of the weights.
 
-Each source should fill its weight's share of the token budget. It yields all documents as often as they fit whole, then
-the longest prefix of the next epoch's order that does not exceed its share. The rest of the budget, less than one
-document per source, comes from the source with the largest deficit (the first by name if several are equal): its next
-document, and so on, until a document is cut where the budget ends. So the tokens of each source differ from its share
-by less than one of its documents. A cap of whole epochs is exact, because a source that yielded all of them has no
-deficit. A cap that ends within an epoch can be exceeded by less than the document in which it ends.
+A draw is one use of a document; an epoch is one draw of every document of a source. Each source should fill its
+weight's share of the token budget. It yields as many whole epochs as fit in its share, then the longest prefix of the
+next epoch's order that fits. The rest of the budget, less than one document per source, is filled document by document:
+each time with the next document of the source with the largest deficit (the first by name if several are equal), until
+a document is cut where the budget ends. So the tokens of each source differ from its share by less than one of its
+documents. A cap of whole epochs is exact, because a source that yielded all of them has no deficit. A cap that ends
+within an epoch can be exceeded by less than the document in which it ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +21,14 @@ from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source of the mixture.
+    """Source of the mixture.
 
     Attributes:
-        name: Name of the source.
         weight: Share of the tokens.
-        max_epochs: Cap on the epochs.
         first: Number of its first document in the corpus.
         lengths: Tokens of its documents, shape (documents,).
         tokens: Sum of `lengths`.
-        rejected: Texts that were not encoded, which are not documents.
+        rejected: Number of texts that were not encoded, which do not count as documents.
     """
 
     name: str
@@ -48,13 +47,7 @@ class SourceText:
 
 @dataclass(frozen=True)
 class SourceDraws:
-    """Draws of one source: whole epochs, and a prefix of the next one.
-
-    Attributes:
-        epochs: How often all documents are drawn.
-        partial: Documents of the next epoch, in its order.
-        tokens: Tokens of all draws.
-    """
+    """Draws of one source: epochs, first documents of the next one, and tokens."""
 
     epochs: int
     partial: int
@@ -63,12 +56,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Document that is cut where the budget ends.
-
-    Attributes:
-        source: Number of the source, whose next document is cut.
-        tokens: Tokens of the document that are drawn.
-    """
+    """Document, the next one of `source`, that is cut after `tokens`."""
 
     source: int
     tokens: int
@@ -76,12 +64,7 @@ class CutDocument:
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of all sources.
-
-    Attributes:
-        source_draws: Draws of whole documents.
-        cut: Cut document; None if the budget ends with a whole one.
-    """
+    """Draws of all sources; without `cut`, the budget ends with a whole document."""
 
     source_draws: Sequence[SourceDraws]
     cut: CutDocument | None
@@ -101,22 +84,19 @@ class Mixture:
         return min(int(source.max_tokens / source.weight) for source in self.sources)
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
-        """Return the documents of a source, numbered in it, in the order of an epoch."""
+        """Return the numbers of a source's documents in the order of an epoch."""
         text = self.sources[source]
         return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
 
     def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
-        """Return the lengths of a source's documents in the order of an epoch.
-
-        The latest epoch of each source is cached.
-        """
+        """Return the lengths of a source's documents in an epoch's order, cached."""
         if self._in_order.get(source, (None,))[0] != epoch:
             self._in_order.pop(source, None)  # release 4 bytes per document before the next array is built
             self._in_order[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
         return self._in_order[source][1]
 
     def draw(self, budget: int) -> Draws:
-        """Draw exactly `budget` tokens; every source has documents."""
+        """Draw exactly `budget` tokens; every source must have documents."""
         drawn = [self._draw_prefix(number, int(source.weight * budget)) for number, source in enumerate(self.sources)]
         # Exact fractions: they may be negative after a draw, and their sum is the rest of the budget.
         deficits = [source.weight * budget - draws.tokens for source, draws in zip(self.sources, drawn, strict=True)]
@@ -133,7 +113,7 @@ class Mixture:
         return Draws(drawn, None)
 
     def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
-        """Return the largest draws of a source with at most so many tokens."""
+        """Return as many draws of a source as fit in `tokens`."""
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
         partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)
@@ -153,7 +133,7 @@ def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
 
 
 def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Return `values[places]`, without NumPy's copy of the places at 8 bytes each."""
+    """Return `values[positions]` without NumPy's copy of the positions as int64."""
     gathered = np.empty(len(positions), np.int32)
     for chunk in chunks(len(positions)):
         gathered[chunk] = values[positions[chunk]]
@@ -163,7 +143,7 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
     """Find the largest valid budget from 0, which is valid, to `budget`, by bisection."""
     valid, invalid = 0, budget + 1
-    middle = budget
+    middle = budget  # try the whole budget first
     while invalid - valid > 1:
         if is_valid(middle):
             valid = middle

@@ -1,8 +1,8 @@
 """Packing of a corpus: document shards to rows of tokens.
 
 There are two passes. The first encodes each shard to a run of tokens with the lengths of its documents. A plan decides
-from the lengths alone which documents are drawn and where they are placed. The second pass writes the rows, a range at
-a time, at their positions in one file. An interrupted build continues with its finished shards and ranges.
+from the lengths alone which documents are drawn, and where they are placed. The second pass writes the rows, a range at
+a time, at their positions in one file.
 """
 
 import datetime
@@ -42,7 +42,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest; `encoded` are those of all shards together."""
+    """Return the counts of the manifest; `encoded` has those of all shards."""
     read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
@@ -58,7 +58,7 @@ def manifest_counts(
                 **counts,
                 "license_tokens": documents.license_tokens[source],
                 "asked_tokens": int(Fraction(weight) * tokens),
-                # A weight of the recipe is a decimal, a computed one may be a fraction.
+                # A weight of the recipe is a decimal; a computed weight may be a fraction, such as 1/3.
                 "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
                 "share": _quotient(counts["packed_tokens"], tokens),
                 "epochs": _quotient(counts["packed_tokens"], counts["text_tokens"]),
@@ -74,13 +74,7 @@ def _quotient(part: int, total: int) -> str:
 
 
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """Sort shards by the names of their sources.
-
-    Shards of one source keep their order. An empty source needs no weight.
-
-    Raises:
-        UsageError: A source has no weight, a weight has no source, or there are no documents.
-    """
+    """Sort shards by source; raise UsageError if sources and weights differ."""
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
@@ -91,11 +85,8 @@ def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[Co
             hint = f"did you mean {nearest[0]}?" if nearest else f"sources: {', '.join(sorted(sources)) or 'none'}"
             raise UsageError(f"source {source} not found", RecipeKey("pack.weights"), hint)
     if without := sorted({shard.source for shard in shards if shard.rows} - weighed):
-        raise UsageError(
-            f"the source {without[0]} has no weight",
-            RecipeKey("pack.weights"),
-            "set its weight, or pack a corpus without it",
-        )
+        what, fix = f"the source {without[0]} has no weight", "set its weight, or pack a corpus without it"
+        raise UsageError(what, RecipeKey("pack.weights"), fix)
     return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
 
 
@@ -108,7 +99,7 @@ def pack_corpus(
     tokenizer_file: Path | None = None,
     driver: Driver = "gigatoken",
 ) -> BuildResult:
-    """Pack a corpus.
+    """Pack a corpus into rows of equal length.
 
     Files: the layout of `formats.memmap`, and rejects. If the fast tokenizer disagrees with its oracle, the
     oracle encodes everything again.
@@ -118,8 +109,8 @@ def pack_corpus(
         shards: Shards of the corpus.
         recipe: Content of the packed set.
         settings: Run settings.
-        created_at: Time in the label.
-        tokenizer_file: File of the tokenizer; None for the one that ships with the program.
+        created_at: Time in the label `meta.json`.
+        tokenizer_file: File of the tokenizer; None for the file that ships with the program.
         driver: Library that encodes.
 
     Raises:
@@ -209,12 +200,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Check that the disk has space for rows that are not written yet.
-
-    Raises:
-        RetryableError: The free space is too small.
-        UsageError: The whole disk is too small.
-    """
+    """Raise RetryableError without free disk space, UsageError for a small disk."""
     path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

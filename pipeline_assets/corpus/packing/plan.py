@@ -1,7 +1,7 @@
 """Plan of a packed set: draws and rows from the lengths of documents alone.
 
-Memory holds a few arrays of 4 bytes per draw at a time; decisions go to files, which later stages map. Draws are packed
-in a seeded order over all sources; the cut document comes last.
+Memory holds a few arrays of 4 bytes per draw at a time; results are written to files, which later stages map. Draws are
+packed in a seeded order over all sources; the cut document is last. A rank is a position in this order.
 """
 
 import itertools
@@ -38,16 +38,13 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 
 def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
-    """Number all draws.
-
-    Raises:
-        UsageError: Too many draws to number.
-    """
+    """Number all draws, or raise UsageError if they are too many."""
     sources: list[DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
     for number, (source, drawn) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source == number
+        # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
         order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
         stop, stop_taken = source.first + len(source.lengths), first_taken + len(order)
         sources.append(DrawnSource(source.name, source.first, stop, first_draw, drawn.epochs, first_taken, stop_taken))
@@ -55,7 +52,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
         order.sort()
         taken.append(order)
         if draws.cut is not None and is_cut:
-            position = int(np.searchsorted(order, last[0]))
+            position = int(np.searchsorted(order, last[0]))  # of the cut document in the sorted order
             cut = first_draw + drawn.epochs * sources[-1].documents + position, draws.cut.tokens
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
     if first_draw > MAX_ITEMS:
@@ -74,18 +71,18 @@ def packed_order(drawn: NumberedDraws, seed: int) -> NDArray[np.uint32]:
 
 
 def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Replace draws by their documents, numbered in the corpus, in the same memory."""
+    """Replace draws, in place, by the numbers of their documents in the corpus."""
     first_draws = np.array([source.first_draw for source in drawn.sources])
     first_numbers = np.array([source.first_document for source in drawn.sources])
     documents = np.array([source.documents for source in drawn.sources])
     whole_epoch_draws = np.array([source.epochs * source.documents for source in drawn.sources])
     first_taken = np.array([source.first_taken for source in drawn.sources])
     for chunk in chunks(len(draws)):
-        source = np.searchsorted(first_draws, draws[chunk], side="right") - 1
-        draw = draws[chunk] - first_draws[source]
-        # In a whole epoch, draws are in the order of the documents.
+        source = np.searchsorted(first_draws, draws[chunk], side="right") - 1  # the last that begins at or before it
+        draw = draws[chunk] - first_draws[source]  # number of the draw in its source
+        # Each whole epoch draws the documents in their order, so the remainder is the document's number in the source.
         numbers = first_numbers[source] + draw % documents[source]
-        # Draws beyond the whole epochs are those of `taken`.
+        # Draws beyond the whole epochs are listed in `taken`; replace their numbers.
         partial = np.flatnonzero(draw >= whole_epoch_draws[source])
         owner = source[partial]
         in_epoch = draw[partial] - whole_epoch_draws[owner]
@@ -98,18 +95,15 @@ _CHUNK = 1 << 20
 
 
 def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
-    """Write the plan.
+    """Write the plan of a packed set.
 
     Files: see `PlanFiles`. Counts: placed `tokens`, `draws`, `segments`. Notes: `drawn`, see `read_drawn`, and
     `settled`, the resolved recipe.
-
-    Raises:
-        UsageError: A source has too few tokens.
     """
     files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded)
     mixture, recipe = _resolve(encoded, lengths, requested)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
-    # Without a requested number of rows, everything is drawn, even if it fills less than a row.
+    # Without a requested number of rows, the caps alone limit the draws, even if they fill less than a row.
     is_all = requested.num_seqs is None and requested.strategy == "best_fit"
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
     drawn = number_draws(mixture, mixture.draw(budget))
@@ -142,7 +136,7 @@ def _describe_file(path: Path) -> OutputFile:
 
 
 def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
-    """Return the tokens of each document, including its end token, shape (documents,)."""
+    """Return the length of each document in tokens, with its end token."""
     firsts = first_document_numbers(shards)
     lengths = np.empty(firsts[-1], np.int32)
     for shard, first in zip(shards, firsts.tolist(), strict=False):
@@ -181,7 +175,7 @@ def _resolve(
 def _write_row_files(
     lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
 ) -> None:
-    """Write the files of rows; `documents` receives the ranks of draws for now."""
+    """Write the files of rows, with ranks in `documents` that the caller replaces."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
     if recipe.strategy == "sequential":
@@ -195,12 +189,12 @@ def _write_row_files(
         DurableFile(files.lengths) as pieces,
     ):
         for segments in segment_blocks:
-            # A draw begins in the segment that starts at its document's first token.
+            # A draw begins in the segment that starts at token 0 of its document.
             begins = segments.starts == 0
             beginning = segments.ranks[begins]
             first_rows[beginning] = segments.rows[begins]
             is_whole[beginning] = segments.lengths[begins] == lengths[beginning]
-            # A row begins where the row number grows; no row is empty.
+            # A row begins at the segment where the row number grows; no row is empty.
             is_first = np.diff(segments.rows, prepend=last_row) > 0
             row_starts.write((placed + np.flatnonzero(is_first)).data)
             last_row, placed = segments.rows[-1], placed + len(segments.rows)
@@ -215,7 +209,7 @@ def _write_row_files(
 
 
 def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
-    """Reorder values from the packed order of draws to their numbers."""
+    """Reorder values of draws from their packed order to the order of their numbers."""
     by_number = np.empty_like(by_rank)
     first = 0
     for numbers in _read_chunks(order, np.uint32):

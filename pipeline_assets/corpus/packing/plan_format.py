@@ -19,16 +19,14 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 @dataclass(frozen=True)
 class DrawnSource:
-    """Draws of one source.
+    """Draws of one source: `epochs` whole epochs, and a part of the next one.
 
     Attributes:
-        name: Name of the source.
         first_document: Number of its first document in the corpus.
         stop_document: Number after its last document.
         first_draw: Number of its first draw.
-        epochs: How often all documents are drawn.
-        first_taken: Start of its last epoch's documents in `Drawn.taken`.
-        stop_taken: End of them.
+        first_taken: Start of the partial epoch's documents in `NumberedDraws.taken`.
+        stop_taken: End of these documents.
     """
 
     name: str
@@ -50,12 +48,11 @@ class DrawnSource:
 
 @dataclass(frozen=True)
 class NumberedDraws:
-    """All draws.
+    """All draws of a packed set.
 
     Attributes:
-        sources: Draws of each source.
-        taken: Documents of each source's last epoch, ascending, numbered in the source.
-        cut: Number of the draw whose document is cut, and its remaining tokens; None if no document is cut.
+        taken: Documents of each source's partial epoch, ascending, numbered in the source.
+        cut: Number of the draw whose document is cut, and its drawn tokens; None if no document is cut.
     """
 
     sources: Sequence[DrawnSource]
@@ -94,7 +91,7 @@ class PlanFiles:
 
     @classmethod
     def from_folder(cls, folder: StagingView) -> "PlanFiles":
-        """Return the paths in a staging directory."""
+        """Return the paths of the files in a staging directory."""
         return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
 
 
@@ -116,7 +113,7 @@ _SEGMENT_TOKENS = 32  # memory of a segment while its line is written, in tokens
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows from `start` to before `stop`, as a shard of a stage."""
+    """Range of rows [start, stop) of a packed set, as a shard of a stage."""
 
     name: str
     start: int
@@ -127,12 +124,10 @@ class RowRange:
 
 
 def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide all rows into ranges of about 8 Mi tokens, fewer if documents are short.
-
-    Ranges depend on the rows alone, not on the workers.
-    """
+    """Divide rows into ranges of 8 Mi tokens, or fewer if documents are short."""
     row_starts = map_array(plan.row_starts, np.int64)
-    # Memory of all rows before each row, in tokens; a range ends where it reaches a multiple of the limit.
+    # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
+    # ends where this sum reaches a multiple of the limit.
     cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_TOKENS
     limits = np.arange(_RANGE_TOKENS, cost[-1], _RANGE_TOKENS)
     bounds = np.unique([0, *np.searchsorted(cost, limits), len(cost) - 1]).tolist()

@@ -56,7 +56,7 @@ class PackRecipe(RecipeSection):
         weights: Share of each source in the tokens; None draws as much of each source as its cap allows.
         max_epochs: Caps on how often each source is drawn.
         tokenizer: Tokenizer of all texts.
-        boundaries: Whether to write the positions of documents in rows as arrays too, for attention masks.
+        boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
     """
 
     seq_len: SeqLen = 2048
@@ -85,10 +85,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Packed set whose rows and weights are known.
-
-    A computed weight may be a fraction, `1/3`.
-    """
+    """Packed set with known rows and weights; a computed weight may be `1/3`."""
 
     num_seqs: int
     weights: Mapping[str, str]
@@ -101,10 +98,7 @@ class ResolvedPack(PackRecipe):
 
 @dataclass(frozen=True)
 class TokenizerPath:
-    """Path of a packed set's tokenizer file, absolute or relative to the data root.
-
-    The recipe has the file's hash, so another file is refused when it is loaded.
-    """
+    """Path of a packed set's tokenizer file, whose hash is in the recipe."""
 
     path: Path
 
@@ -132,15 +126,7 @@ class PackSection(PackRecipe):
         return self
 
     def check_tokenizer(self, root: Path) -> None:
-        """Load the tokenizer to check it.
-
-        Args:
-            root: The data root.
-
-        Raises:
-            InputError: The tokenizer file is missing or damaged.
-            UsageError: The tokenizer file does not match the recipe.
-        """
+        """Load the tokenizer to check its file; the path is relative to the root."""
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
@@ -151,11 +137,6 @@ class PackSection(PackRecipe):
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
-    """Return the path of a packed set's tokenizer file; None for the shipped file.
-
-    Args:
-        manifest: Manifest of the packed set.
-        root: Data root with the set.
-    """
+    """Return the path of a packed set's tokenizer file; None for the shipped file."""
     path = manifest.provenance.get(TOKENIZER_FILE)
     return TokenizerPath(root / path) if isinstance(path, str) else None

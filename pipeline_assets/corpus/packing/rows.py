@@ -1,7 +1,7 @@
-"""Rows of a packed set: tokens and index of a range, read from token runs.
+"""Rows of a packed set: tokens and index of a range of rows, read from token runs.
 
-Documents of a row are spread over the corpus. So the segments of a range are sorted by their documents, and each token
-run is read once, in ascending order.
+The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and each token run
+is read once, in ascending order.
 """
 
 import hashlib
@@ -33,12 +33,9 @@ class _Segments:
     """Segments of a range of rows, see `PlanFiles`.
 
     Attributes:
-        documents: Document of each segment.
-        starts: First token in the document.
-        lengths: Tokens.
-        places: Position of the first token in the range.
+        places: Position of each segment's first token in the range, whose rows follow one another without a gap.
         row_starts: First segment of each row, then the number of segments.
-        token_starts: Number of tokens in each row, which is where its padding begins.
+        token_starts: Number of tokens in each row: the position at which its padding begins.
     """
 
     documents: NDArray[np.uint32]
@@ -54,7 +51,7 @@ def write_rows(
 ) -> Receipt:
     """Write a range of rows.
 
-    Files: the rows' bytes of the token file; their lines of the index. Counts: `tokens`.
+    Files: the bytes of these rows in the token file; their lines of the index. Counts: `tokens`.
     """
     segments = _row_segments(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)
@@ -93,7 +90,8 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
     )
     ends = np.cumsum(lengths, dtype=np.int64)
     row_starts -= first
-    # Tokens before each row, without padding; the shift of a row replaces them by whole rows.
+    # Tokens of the range before each row, without padding. With padding, row r begins at r * seq_len, so its segments
+    # shift by the difference.
     before = np.concatenate(([0], ends))[row_starts]
     shifts = np.repeat(np.arange(rows.stop - rows.start) * seq_len - before[:-1], np.diff(row_starts))
     return _Segments(documents, starts, lengths, ends - lengths + shifts, row_starts, np.diff(before))
@@ -102,14 +100,11 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each shard with its segments and their documents.
-
-    Documents are numbered in the shard and ascend.
-    """
+    """Yield each shard with its segments and their documents, ascending."""
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)
-    bounds = np.searchsorted(documents, firsts).tolist()
+    bounds = np.searchsorted(documents, firsts).tolist()  # first segment of each shard, as documents ascend
     for shard, first, start, stop in zip(rows.encoded, firsts.tolist(), bounds, bounds[1:], strict=False):
         if start < stop:
             yield shard, order[start:stop], documents[start:stop] - first
@@ -118,11 +113,9 @@ def _segments_by_shard(
 def _copy_segments(
     token_file: Path, starts: NDArray[np.int64], lengths: NDArray[np.int32], places: NDArray[np.int64], rows: memoryview
 ) -> None:
-    """Copy pieces of a token run to their positions.
-
-    `preadv` reads into the rows directly; mapping the file would take half as long again.
-    """
+    """Copy pieces of a token run to their positions in the rows."""
     in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, places)]
+    # `preadv` reads into the rows directly; mapping the file would take half as long again.
     with open(token_file, "rb", buffering=0) as run:
         descriptor = run.fileno()
         for start, length, place in zip(*in_bytes, strict=True):

@@ -1,10 +1,11 @@
 """Strategies that pack documents into rows: sequential and best fit.
 
 `sequential` puts one document after the other and cuts where a row ends. `best_fit` cuts no document that fits in a
-row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. Pieces are placed by
-length, the longest first, each into the row with the least room that still holds it, or else into a new row. Ties: of
-pieces of equal length the first in order is placed first; of rows with equal room the one filled last is used. A tree
-over the existing rooms finds the least one in O(log seq_len) per piece.
+row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. A document that is longer
+than a row fills whole rows first; its rest, like each shorter document, is a piece. Pieces are placed by length, the
+longest first, each into the row whose room (free tokens) is the smallest that suffices, or else into a new row. Ties:
+of pieces of equal length, the first in order is placed first; of rows with equal room, the row filled last is used. A
+tree over the rooms of all rows finds the smallest one in O(log seq_len) per piece.
 """
 
 from collections.abc import Iterator
@@ -19,13 +20,13 @@ from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
 class Segments(NamedTuple):
-    """Segments in the order of rows, without gaps within a row.
+    """Segments in the order of rows, without gaps; shapes are (segments,).
 
     Attributes:
-        rows: Row of the packed set, shape (segments,).
-        ranks: Position of the segment's draw in the packed order, shape (segments,).
-        starts: First token in the document, shape (segments,).
-        lengths: Tokens, at least 1, shape (segments,).
+        rows: Row of the packed set.
+        ranks: Position of the segment's draw in the packed order.
+        starts: First token in the document.
+        lengths: Number of tokens, at least 1.
     """
 
     rows: NDArray[np.int64]
@@ -40,14 +41,11 @@ _UPPER_HALF = np.uint64(32)
 
 @compiled
 def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
-    """Count the rows that best fit needs, from the lengths of pieces alone.
+    """Count the rows that best fit needs for a number of pieces of each length.
 
-    A row that takes a piece of some length has the least room for the next piece of that length too, as long as it
-    fits. So all pieces of one length are placed at once into rows of one room, much faster than one by one.
-
-    Args:
-        pieces: Number of pieces of each length, shape (seq_len + 1,).
-        seq_len: Tokens in a row.
+    `pieces` is from `count_pieces`. A row that receives a piece of some length is also the best fit for the next piece
+    of that length, until none fits.
+    So all pieces of one length are placed together into rows of one room, much faster than piece by piece.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)
@@ -57,20 +55,20 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
         while remaining:
             room = _smallest_room(tree, length)
             if room == _NONE:  # open new rows for all remaining pieces
-                each = seq_len // length
-                used = -(-remaining // each)
+                each = seq_len // length  # pieces that fit in a row
+                used = -(-remaining // each)  # rows, rounded up
                 opened += used
                 room = seq_len
-            else:  # take rows of this room out, as many as the remaining pieces fill
+            else:  # use rows of this room, as many as the remaining pieces fill
                 each = room // length
                 used = min(rows[room], -(-remaining // each))
                 rows[room] -= used
-                if not rows[room]:
+                if not rows[room]:  # the last row of this room
                     _mark_room(tree, room, False)
             placed = min(remaining, used * each)
             in_last = placed - (used - 1) * each  # the last row may have fewer pieces than the others
             remaining -= placed
-            # Put the rows back with their new room, unless they are full.
+            # Put the rows back with their new room, unless it is 0: those with `each` pieces, then the last.
             for count, new_room in ((used - 1, room - each * length), (1, room - in_last * length)):
                 if count and new_room:
                     rows[new_room] += count
@@ -82,20 +80,17 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 def assign_rows(
     order: NDArray[np.uint32], lengths: NDArray[np.int32], seq_len: int, max_rows: int
 ) -> tuple[NDArray[np.uint32], int]:
-    """Assign the rest of each document beyond whole rows to a row.
+    """Assign the rest of each document beyond whole rows to a row, by best fit.
 
-    Args:
-        order: Documents in the order of `order_by_remainder`.
-        lengths: Tokens of the documents, shape (documents,).
-        seq_len: Tokens in a row.
-        max_rows: At least as many as `rows_needed` counts.
+    `order` is from `order_by_remainder`, and `max_rows` is at least the number of `rows_needed`. Rows are numbered as
+    they are opened.
 
     Returns:
-        Row of each document, undefined for multiples of `seq_len`; number of rows. Rows are numbered as they are
-        opened.
+        Row of each document, undefined for multiples of `seq_len`; number of rows.
     """
     document_rows = np.empty(len(lengths), np.uint32)
-    # Rows with equal room form a stack, linked by `below`; 0 is the bottom, and row r is stored as r + 1.
+    # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in
+    # `below` as r + 1, because uint32 has no -1; 0 is the bottom.
     below = np.empty(max_rows, np.uint32)
     top = np.full(seq_len + 1, _NONE, np.int64)
     tree = _empty_tree(seq_len)
@@ -103,18 +98,18 @@ def assign_rows(
     for document in order:
         length = lengths[document] % seq_len
         room = _smallest_room(tree, length)
-        if room == _NONE:
+        if room == _NONE:  # no row has enough room: open one
             row, room = np.int64(opened), seq_len
             opened += 1
-        else:  # pop the row
+        else:  # pop the row that was filled last
             row = top[room]
             top[room] = np.int64(below[row]) - 1
-            if top[room] == _NONE:
+            if top[room] == _NONE:  # the stack is empty now
                 _mark_room(tree, room, False)
         document_rows[document] = row
         room -= length
         if room:  # push the row onto the stack of its new room
-            if top[room] == _NONE:
+            if top[room] == _NONE:  # the stack was empty
                 _mark_room(tree, room, True)
             below[row] = top[room] + 1
             top[room] = row
@@ -127,8 +122,9 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
     Documents without a rest are omitted. Memory: 8 bytes for each document.
     """
     keys = np.arange(len(lengths), dtype=np.uint64)
-    whole = 0
-    # Key: `seq_len - rest` in the upper half, the document's number in the lower one; without a rest it sorts last.
+    whole = 0  # number of documents without a rest
+    # Key: `seq_len - rest` in the upper half, the document's number in the lower half. So a longer rest sorts first,
+    # equal rests sort by number, and documents without a rest sort last, where the slice drops them.
     for chunk in chunks(len(lengths)):
         rest = lengths[chunk] % seq_len
         whole += int(np.count_nonzero(rest == 0))
@@ -138,11 +134,7 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
 
 
 def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
-    """Count the pieces of each length: whole rows, and the rest of each document.
-
-    Returns:
-        Shape (seq_len + 1,); 0 pieces of length 0.
-    """
+    """Count the pieces of each length, shape (seq_len + 1,)."""
     pieces = np.zeros(seq_len + 1, np.int64)
     for chunk in chunks(len(lengths)):
         whole, rest = np.divmod(lengths[chunk], np.int32(seq_len))
@@ -156,10 +148,11 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
 def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
     """Return a tree over the rooms 0 to seq_len.
 
-    Node n has the children 2n and 2n + 1, and is true if a leaf below it is.
+    The root is node 1, node n has the children 2n and 2n + 1, and the leaf of a room is node `leaves + room`. A node is
+    true if a leaf below it is true: if a row has this room.
     """
     leaves = 1
-    while leaves <= seq_len:
+    while leaves <= seq_len:  # a power of two above seq_len, so that all leaves are in one layer
         leaves *= 2
     return np.zeros(2 * leaves, np.bool_)
 
@@ -167,9 +160,9 @@ def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
 @inner
 def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
     """Add a room to the tree or remove it, and update the nodes above."""
-    node = (len(tree) >> 1) + room
+    node = (len(tree) >> 1) + room  # the leaf
     tree[node] = exists
-    # Stop at the first parent that is correct already.
+    # Go up and recompute each parent. Stop at a parent that has the new value already: no node above it changes.
     while node > 1 and tree[node >> 1] != exists:
         node >>= 1
         tree[node] = tree[2 * node] or tree[2 * node + 1]
@@ -180,14 +173,15 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
     """Return the smallest room in the tree of at least `minimum`; -1 if missing."""
     leaves = len(tree) >> 1
     node = leaves + minimum
-    # Go right: up until a node is a left child, then to its sibling, until a subtree has a room.
+    # Find the next subtree to the right that has a room. An odd node is a right child: go up, because the parent's
+    # subtree ends where this one ends. An even node is a left child: its sibling, node + 1, is the next subtree.
     while not tree[node]:
         while node & 1:
             node >>= 1
-        if not node:  # the root is passed
+        if not node:  # 1 >> 1: the root is passed, so no larger room exists
             return -1
         node += 1
-    # Go down to the leftmost room of the subtree.
+    # Go down to the leftmost room of the subtree: left if the left child has a room, otherwise right.
     while node < leaves:
         node *= 2
         if not tree[node]:
@@ -198,15 +192,9 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
     """Pack draws into exactly `num_seqs` rows in a seeded order.
 
-    In a row, documents are in their order. Best fit may leave one or two rows empty, if a token more would need one row
-    too many. Each of these gets a document from a row with several, the longest first: nothing is cut, and no row is
-    empty.
-
-    Args:
-        lengths: Tokens of the draws in their order, shape (draws,); they fit.
-        seq_len: Tokens in a row.
-        num_seqs: Number of rows.
-        seed: Seed of the order of rows.
+    `lengths` are the tokens of the draws in their packed order, which is also their order within a row. Best fit may
+    leave one or two rows empty, if one more token would need one row too many. Each empty row gets a document from a
+    row with several, the longest first: nothing is cut, and no row is empty.
 
     Raises:
         UsageError: There are fewer pieces than rows.
@@ -227,7 +215,7 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the draw of each row that a single piece fills, ascending, shape (rows,)."""
+    """Return the draw of each row that one document fills, ascending, shape (rows,)."""
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
@@ -249,19 +237,15 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Group draws by their row, in their order within a row.
-
-    Returns:
-        Start of each row among the draws, shape (rows + 1,), and the draws.
-    """
+    """Group draws by row: start of each row, shape (rows + 1,), and draws."""
     keys = np.arange(len(lengths), dtype=np.uint64)
     for chunk in chunks(len(lengths)):
-        # Draws without a rest have no row: they sort after all others.
+        # Key: the row in the upper half, the draw in the lower. Draws without a rest have no row and sort last.
         row = np.where(lengths[chunk] % seq_len, document_rows[chunk], np.uint32(rows))
         keys[chunk] |= row.astype(np.uint64) << _UPPER_HALF
     keys.sort()
     starts = np.empty(rows + 1, np.uint32)
-    for chunk in chunks(rows + 1):
+    for chunk in chunks(rows + 1):  # a row begins at the first key that is not below `row << 32`
         starts[chunk] = np.searchsorted(keys, np.arange(chunk.start, chunk.stop, dtype=np.uint64) << _UPPER_HALF)
     return starts, lower_halves(keys)[: starts[-1]]
 
@@ -277,33 +261,32 @@ def _segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set, from row `first` on.
 
-    `rows` has the number of each row in the order of filling: first the whole rows, then the rows of `starts`.
+    `rows` has the number of each as filled: numbers below `len(whole)` are whole rows, then come the rows of `starts`.
     """
     is_whole = rows < len(whole)
     shared = rows[~is_whole] - len(whole)
     begins, counts = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
     begins[~is_whole] = starts[shared]
     counts[~is_whole] = starts[shared + 1] - starts[shared]
-    # Index of each segment's row in `rows`, and of its draw in `draws`: segment k of a row is draw `begins + k`.
+    # Index of each segment's row in `rows`, and of its draw in `draws`. Segment k of a row is draw `begins + k`. The
+    # row's segments start at cumsum - count, so k is the segment's number minus this start.
     row = np.repeat(np.arange(len(rows)), counts)
     draw_positions = np.arange(len(row)) + (begins - np.cumsum(counts) + counts)[row]
     fills_row, filling = is_whole[row], whole[rows[is_whole]]
     ranks = np.empty(len(row), np.int64)
     ranks[fills_row], ranks[~fills_row] = filling, draws[draw_positions[~fills_row]]
     pieces = np.where(fills_row, seq_len, lengths[ranks] % seq_len).astype(np.int32)
-    # A rest is at the end of its document. Whole pieces of a document have consecutive rows, so piece k is k rows after
-    # the document's first one.
+    # A rest is at the end of its document. The whole rows of a document are consecutive in `whole`, so a row's distance
+    # from the first of them counts the pieces before it.
     starts_in_document = lengths[ranks] - pieces
     starts_in_document[fills_row] = (rows[is_whole] - np.searchsorted(whole, filling)) * seq_len
     return Segments(first + row, ranks, starts_in_document, pieces)
 
 
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
-    """Pack draws one after the other; blocks of segments may end within a row.
+    """Pack draws one after the other; their lengths must fill whole rows.
 
-    Args:
-        lengths: Tokens of the draws in their order, shape (draws,); their sum is a multiple of `seq_len`.
-        seq_len: Tokens in a row.
+    `lengths` are in the packed order, and a block of segments may end within a row.
     """
     offset = 0  # tokens of earlier chunks
     for chunk in chunks(len(lengths)):
@@ -311,10 +294,10 @@ def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segmen
         ends = offset + np.cumsum(lengths[chunk], dtype=np.int64)
         begins = np.concatenate(([offset], ends[:-1]))
         pieces = (ends - 1) // seq_len - begins // seq_len + 1
-        # Draw of each piece, and the piece's number in its draw.
+        # Draw of each piece, and the piece's number in its draw, whose pieces begin at cumsum - pieces.
         draws = np.repeat(np.arange(len(pieces)), pieces)
         piece = np.arange(len(draws)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        # Each piece is the intersection of its draw and its row.
+        # Piece k is the intersection of its draw with row k after the draw's first row.
         rows = begins[draws] // seq_len + piece
         starts = np.maximum(begins[draws], rows * seq_len)
         stops = np.minimum(ends[draws], (rows + 1) * seq_len)

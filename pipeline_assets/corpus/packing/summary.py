@@ -12,9 +12,8 @@ from pipeline_assets.spine.artifact import Artifact, Verdict
 def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """Return the counts of a packed set for its report.
 
-    `cut_documents` counts the draws that no single row holds completely, because they were cut or are longer than a
-    row; `cut_share` is their share of all draws. Both are given in total and by source. `license_tokens` has the most
-    frequent license first.
+    `cut_documents` counts the draws that are not whole in one row, because they were cut or are longer than a row;
+    `cut_share` is their share of all draws, also by source. `license_tokens` has the most frequent license first.
     """
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
@@ -52,10 +51,8 @@ def shares_reached(packed: Artifact) -> Verdict:
     counts = packed.manifest.identity.counts
     off = []
     for source, source_counts in counts["by_source"].items():
-        weight, reached = (
-            Fraction(source_counts["asked_share"]),
-            Fraction(source_counts["packed_tokens"], counts["tokens"]),
-        )
+        weight = Fraction(source_counts["asked_share"])
+        reached = Fraction(source_counts["packed_tokens"], counts["tokens"])
         if abs(reached - weight) > _TOLERANCE * weight:
             reason = _deviation_reason(source_counts, is_short=reached < weight)
             off.append(f"{source}: requested {float(weight):.2%}, reached {float(reached):.2%} ({reason})")
@@ -64,10 +61,7 @@ def shares_reached(packed: Artifact) -> Verdict:
 
 
 def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
-    """Explain a deviation: documents are drawn whole and may exceed a source's share.
-
-    Supply and caps are never the reason, because a set that they do not allow is not packed.
-    """
+    """Explain a deviation by whole documents, as packing checks supply and caps."""
     requested, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
     reason = "its next document is longer than the rest" if is_short else "its last document exceeds it"
     return f"its share is {requested:,} tokens, and {reason}; its documents have {mean:,} on average"

@@ -15,11 +15,10 @@ from pipeline_assets.spine.errors import RecipeKey, UsageError
 def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
     """Return the number of tokens to draw.
 
-    `sequential` draws as many as the rows hold. `best_fit` draws the most that bisection finds to need no more rows.
+    `sequential` fills all rows. `best_fit` draws the largest budget that bisection finds to fit in the rows.
 
     Raises:
-        UsageError: A source would exceed its cap, or the caps of all sources do not allow one full row. The message
-            lists the possible changes.
+        UsageError: A source would exceed its cap, or the caps of all sources do not allow one full row.
     """
     capacity, available = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
     if recipe.strategy == "sequential":
@@ -51,10 +50,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Describe the source that falls short, and the possible changes.
-
-    `possible` is the number of rows that the available tokens fill.
-    """
+    """Name the source that falls short, and the changes that help."""
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)

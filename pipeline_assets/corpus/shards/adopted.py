@@ -20,16 +20,8 @@ def adopt_shards(
 ) -> BuildResult | None:
     """Link the token shards of an earlier version instead of staging them.
 
-    The digest equals the digest of a fresh build.
-
-    Args:
-        staging: Staging directory of the build.
-        earlier: Token shards of the same stage and recipe.
-        corpora: Documents that `earlier` was derived from, and documents of this version.
-        tokenizer: Tokenizer of this version.
-
-    Returns:
-        None if the rows, their shards, or the tokenizer differ.
+    `earlier` has the same stage and recipe; `corpora` are its documents and those of this version. Return None if the
+    documents, their shards or the tokenizer differ.
     """
     before, now = map(_shard_contents, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

@@ -35,13 +35,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Corpora of token shards and their differences from their manifests.
+    """Corpora of token shards, and how their files differ from their manifests.
 
-    Attributes:
-        corpora: By name: digest, decisions, counts, and file, rows and sha256 of each of the `shards`. A corpus with an
-            unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, None if an earlier version
-            built the shards.
-        differences: Differences between files and manifests.
+    `corpora` has, by name: digest, decisions, counts, and file, rows and sha256 of each of the `shards`. A corpus with
+    an unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, and None if an earlier version
+    of this program built the shards.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -85,9 +83,7 @@ class Inventory:
 
 
 def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
-    """Read every file of token shards once, and compare it with its manifest.
-
-    Compared are name, size and sha256.
+    """Compare name, size and sha256 of every file with the manifests.
 
     Args:
         corpora: Folders of token shards by corpus name.
@@ -111,7 +107,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
 
 
 def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
-    """Return the manifest of a folder (None if it is damaged), and all damage."""
+    """Return the manifest of a folder, None if unreadable, and all damage."""
     try:
         return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
     except UsageError:
@@ -137,10 +133,9 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
 
 
 def build_inventory(staging: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Write `inventory.json` and `inventory.md`, without times and paths.
+    """Write `inventory.json` and `inventory.md`, or raise InputError if damaged.
 
-    Raises:
-        InputError: A corpus contradicts its manifest. The error has the first difference and the number of others.
+    The error has the first difference and the number of others.
     """
     folders = {name: corpus.folder for name, corpus in corpora.items()}
     inventory = take_inventory(folders, threads=max(1, settings.workers))

@@ -94,7 +94,7 @@ def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:
 
 
 def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Add up numbers, and numbers by name, of all corpora."""
+    """Sum the figures of all corpora: numbers, or numbers by name."""
     sums: dict[str, Any] = {}
     for figures in corpora.values():
         for name, value in figures.items():
@@ -115,11 +115,7 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 
 
 def mixture_statistics(recipe_folder: Path) -> Content:
-    """Return all figures of a recipe's mixture: totals, corpora, filters, tokenizer.
-
-    Args:
-        recipe_folder: Folder of the recipe's artifacts.
-    """
+    """Return all figures of a recipe's mixture: totals, corpora, filters, tokenizer."""
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"

@@ -1,13 +1,13 @@
 """Seeded order of the rows of a mixture, by weight, equal for any number of ranks.
 
 Positions count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1, and
-is due at ⌈k / w⌉: later, it would lag behind by a whole row. Each position gets, among the corpora whose next row may
-occur, the one whose row is due first; ties go to the first name. Choosing the corpus with the largest deficit instead
-would let small corpora lag by more than a row if there are many. (These windows are those of proportionate fairness,
+is due at ⌈k / w⌉: later, the corpus would lag behind by a whole row. Of the corpora whose next row may occur, the
+corpus whose row is due first gets the position; ties go to the first name. Choosing the corpus with the largest deficit
+instead would let small corpora lag by more than a row if they are many. (Proportionate fairness has the same windows,
 Baruah et al., "Proportionate Progress", Algorithmica 1996; earliest deadline first meets all of them on one processor.)
 Windows are integers, so nothing is rounded.
 
-Within a corpus, rows are in the hashed order of the seed, the corpus name and its epoch: see `packing.mixture`.
+Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
 """
 
 import logging
@@ -48,8 +48,7 @@ def rank_positions(
         A range whose `stop` is the number of positions that all ranks read together.
 
     Raises:
-        ValueError: Rank, step or batch is out of range; the rows are too few for one batch; or both `drop_last` and
-            `padding` are set.
+        ValueError: An argument is out of range, the rows are too few, or both `drop_last` and `padding` are set.
     """
     if drop_last and padding:
         raise ValueError("drop_last and padding exclude each other: drop the last rows, or repeat the first ones")
@@ -58,21 +57,18 @@ def rank_positions(
     if batch < 1 or step < 0:
         raise ValueError(f"batch must be >= 1 and step >= 0, got batch {batch} and step {step}")
     share = ranks * batch if drop_last else ranks
-    used = -(-rows // share) * share if padding else rows - rows % share
+    used = -(-rows // share) * share if padding else rows - rows % share  # a multiple of share, rounded up or down
     if not used:
         fix = "use fewer ranks" + ", or a smaller batch" * drop_last
         raise ValueError(f"{ranks} ranks need at least {share} rows, got {rows}: {fix}")
+    # Ranks take turns: position p is read by rank p % ranks, and a step of all ranks has ranks × batch positions.
     return range(step * ranks * batch + rank, used, ranks)
 
 
 def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
     """Log how many rows of an order the ranks do not read, or read twice.
 
-    Args:
-        order: Name of the order.
-        rows: Length of the order.
-        used: Number of rows that all ranks read together, including repeats.
-        ranks: Number of ranks.
+    `used` is the number of rows that all ranks read together, including repeats.
     """
     if used < rows:
         hint = "padding=True repeats rows instead"
@@ -93,11 +89,7 @@ class MixtureOrder:
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return weights as exact fractions; 0.1 is a tenth.
-
-    Raises:
-        ValueError: A weight is not above 0, or the weights do not sum to 1.
-    """
+    """Return weights as exact fractions; raise ValueError if they do not sum to 1."""
     fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
     for name, weight in fractions.items():
         if weight <= 0:
@@ -110,11 +102,11 @@ def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
 def mixture_order(
     corpora: Mapping[str, range], weights: Mapping[str, Fraction], seed: int, rows: int | None
 ) -> MixtureOrder:
-    """Order the rows of several corpora by weight and seed.
+    """Order the rows of at least one corpus by weight and seed.
 
     Args:
-        corpora: Row numbers of each corpus, at least one corpus.
-        weights: Weight of each corpus, above 0; they sum to 1.
+        corpora: Row numbers of each corpus.
+        weights: Weight of each corpus, from `weight_fractions`.
         seed: Seed of the order within each corpus.
         rows: Length of the order; a corpus that ends starts a new epoch. None ends the order before the first repeat.
 
@@ -144,13 +136,14 @@ def mixture_order(
 
 @compiled
 def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill in the corpus of each position; return the number before a limit."""
-    # k / w = quotient + remainder / part, if the next row of the corpus is its k-th and its weight is part / whole.
+    """Fill in the corpus of each position; return how many precede a limit."""
+    # The next row of a corpus is its k-th, its weight w is part / whole, and k / w = quotient + remainder / part. At
+    # first k is 1, so k / w is whole / part, and the row may occur from position 1 on.
     quotients, remainders = whole // parts, whole % parts
     may_come, counts = np.ones(len(parts), np.int64), np.zeros(len(parts), np.int64)
     due = quotients + (remainders > 0)  # ⌈k / w⌉
     for position in range(len(order)):
-        first = -1
+        first = -1  # corpus whose row is due first; positions count from 1, so this one is `position + 1`
         for corpus in range(len(parts)):
             if may_come[corpus] <= position + 1 and (first < 0 or due[corpus] < due[first]):
                 first = corpus
@@ -158,13 +151,13 @@ def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64],
             return position
         order[position] = first
         counts[first] += 1
-        # The next row may occur from the first p with p > k / w, which is ⌊k / w⌋ + 1.
+        # Row k + 1 may occur from the first p with w · p > k, which is ⌊k / w⌋ + 1.
         may_come[first] = quotients[first] + 1
-        # Add 1 / w to k / w without overflow: add quotient and remainder separately, then carry.
+        # Add 1 / w to k / w, for k + 1: add quotients and remainders separately, then carry. Products would overflow.
         quotients[first] += whole // parts[first]
         remainders[first] += whole % parts[first]
         if remainders[first] >= parts[first]:
             remainders[first] -= parts[first]
             quotients[first] += 1
-        due[first] = quotients[first] + (remainders[first] > 0)
+        due[first] = quotients[first] + (remainders[first] > 0)  # rounded up
     return len(order)

@@ -21,10 +21,7 @@ Content = dict[str, Any]
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
     """Return the page on all mixtures, as Markdown.
 
-    Args:
-        recipes: Content of the recipe files.
-        exported: Folder with a subfolder for each exported version: its recipe, `tokenizer.json`, `inventory.json`.
-        licences: Table of licences.
+    The folder `exported` has a subfolder for each exported version: its recipe, `tokenizer.json`, `inventory.json`.
     """
     lines = [_BEGINNING]
     for recipe in recipes:
@@ -80,7 +77,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
 
 
 def _build_lines(folder: Path) -> Iterator[str]:
-    """Yield the facts that are known once a version is built."""
+    """Yield the tokenizer's hash and the corpora of a version that was built."""
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():
         yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")

@@ -25,7 +25,7 @@ _GROUP_BYTES = 4 << 20  # a larger group would leave the CPU's cache before its 
 
 
 class MixtureRow(NamedTuple):
-    """Tokens of a row, its corpus, and its row number for `corpusmill trace --row`."""
+    """Tokens of a row, its corpus, and its row number in the corpus."""
 
     tokens: NDArray[Any]
     corpus: str
@@ -33,11 +33,7 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Check that corpora can be read together.
-
-    Raises:
-        ValueError: Row length, dtype or tokenizer differ, or no corpus is given.
-    """
+    """Raise ValueError unless row length, dtype and tokenizer of corpora agree."""
     if not corpora:
         raise ValueError("at least one corpus is required")
     first, *rest = sorted(corpora)
@@ -51,14 +47,10 @@ def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
 class MixtureReader:
     """Mixture as a sequence: `reader[position]` is a MixtureRow.
 
-    Pickled, it is its arguments.
-
     Attributes:
         names: Names of the corpora, sorted; the order numbers corpora by this list.
         shards: Token shards by corpus.
         ranges: Rows that are read, by corpus.
-        seq_len: Tokens per row.
-        dtype: Dtype of the ids.
         eos: Id that ends a document.
     """
 
@@ -113,7 +105,7 @@ class MixtureReader:
 
     @property
     def digest(self) -> str:
-        """sha256 of everything that the rows and their order depend on."""
+        """Hash (sha256) of everything that the rows and their order depend on."""
         _, seed, rows, _ = self._arguments
         digests = {name: shards.digest for name, shards in self.shards.items()}
         shares = [(name, str(self._shares[name]), self.ranges[name]) for name in self.names]
@@ -121,7 +113,7 @@ class MixtureReader:
 
     @cached_property
     def order(self) -> MixtureOrder:
-        """Order of the rows; it depends only on names, weights, numbers of rows and seed."""
+        """Order of the rows, from names, weights, ranges, length and seed alone."""
         _, seed, rows, _ = self._arguments
         return mixture_order(self.ranges, self._shares, seed, rows)
 
@@ -144,11 +136,8 @@ class MixtureReader:
     ) -> Iterator[NDArray[Any]]:
         """Read the batches of one rank from a step on, shape (batch, seq_len).
 
-        `rank_positions` describes the arguments, and which rows are dropped or repeated; rank 0 logs their number. Rows
-        are read ahead in groups of 4 MiB, each in file order; a batch is a view of its group.
-
-        Raises:
-            ValueError: An argument is out of range, see `rank_positions`.
+        `rank_positions` describes the arguments and errors, and which rows are dropped or repeated; rank 0 logs their
+        number. Rows are read ahead in groups of 4 MiB, each in file order; a batch is a view of its group.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
@@ -163,12 +152,12 @@ class MixtureReader:
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
         """Read the rows at positions of the order, shape (positions, seq_len)."""
-        # Copy in file order: sort by key, then copy the runs of rows that are in one file.
+        # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)
         keys = keys[destinations]
-        files = np.searchsorted(self._first_keys, keys, "right") - 1
-        bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]
+        files = np.searchsorted(self._first_keys, keys, "right") - 1  # the last file that begins at or before the key
+        bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]  # where the file changes
         tokens = np.empty((len(places), self.seq_len), self.dtype)
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
@@ -183,7 +172,7 @@ class MixtureReader:
 
     @cached_property
     def _first_keys(self) -> NDArray[np.int64]:
-        """Key of the first row of each file."""
+        """Key of the first row of each file, ascending."""
         return np.concatenate(
             [(number << _ROW_BITS) + shards.first_rows[:-1] for number, shards in enumerate(self.shards.values())]
         )

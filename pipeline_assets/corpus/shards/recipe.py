@@ -39,11 +39,7 @@ class ShardsRecipe(RecipeSection):
     dtype: Dtype | None = None
 
     def dtype_for(self, vocabulary_size: int) -> Dtype:
-        """Return the dtype of ids for a vocabulary.
-
-        Raises:
-            UsageError: Uint16 is configured, and the vocabulary is too large for it.
-        """
+        """Return the dtype of ids, or raise UsageError if uint16 is too small."""
         fits = vocabulary_size <= _UINT16_IDS
         if self.dtype == "uint16" and not fits:
             what = f"uint16 allows only ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
@@ -91,7 +87,6 @@ class ExternalTokenizer(FileTokenizerRecipe):
     """Tokenizer in an existing file.
 
     Attributes:
-        kind: `file`.
         path: Path of the file, absolute or relative to the data root. It changes no byte, because `sha256` pins the
             content.
     """
@@ -116,7 +111,7 @@ class ShardsSection(ShardsRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
-        """Return the values that the shards of one corpus depend on."""
+        """Return the keys on which the shards of one corpus depend."""
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 
@@ -124,12 +119,9 @@ _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds with a lic
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield an error for each source without a licence.
+    """Yield an error for each source of a recipe without a licence.
 
     An explicit `unknown` suffices for a source that trains nothing.
-
-    Args:
-        values: Content of the recipe file.
     """
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):

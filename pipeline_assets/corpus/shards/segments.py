@@ -1,4 +1,4 @@
-"""Segments of a continual training: rows of several corpora, cut in order."""
+"""Segments of a continual training: the next unused rows of several corpora."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _WHERE = RecipeKey("segments")
 
 
 class FileRows(msgspec.Struct, frozen=True):
-    """Half-open range of rows in a shard file, and the sha256 of the whole file."""
+    """Range of rows [first, stop) in a shard file, and the hash of the file."""
 
     file: str
     rows: tuple[int, int]
@@ -36,7 +36,7 @@ class FileRows(msgspec.Struct, frozen=True):
 
 
 class CorpusRows(msgspec.Struct, frozen=True):
-    """Half-open range of rows of a corpus, and the files that contain them."""
+    """Range of rows [first, stop) of a corpus, and the files that contain them."""
 
     rows: tuple[int, int]
     files: tuple[FileRows, ...]
@@ -46,12 +46,10 @@ class Segment(msgspec.Struct, frozen=True):
     """Segment in segments.json.
 
     Attributes:
-        name: Name of the segment.
-        start: First token in the whole training.
-        stop: End of its tokens in the whole training, exclusive.
-        requested_tokens: Tokens before they were rounded down to whole rows.
-        corpora: Rows by corpus.
-        sha256: sha256 of `corpora` as canonical JSON.
+        start: Position of its first token in the whole training.
+        stop: Position after its last token in the whole training.
+        requested_tokens: Number of tokens before rounding down to whole rows.
+        sha256: Hash of `corpora` as canonical JSON.
     """
 
     name: str
@@ -63,7 +61,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in whole rows."""
         return self.stop - self.start
 
 
@@ -79,14 +77,9 @@ _FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20,
 
 
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
-    """Cut corpora into segments, and write `segments.json`.
+    """Assign rows of token shards to segments, and write `segments.json`.
 
-    Each segment gets the next unused rows of each corpus, its exact share by largest remainders.
-
-    Args:
-        staging: Staging directory of the build.
-        corpora: Token shards by corpus.
-        recipe: Segments in training order.
+    Each segment gets the next unused rows of each corpus: its share, rounded by largest remainders.
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
@@ -155,20 +148,13 @@ def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[s
     firsts = shards.first_rows
     low, high = int(np.searchsorted(firsts, start, "right")) - 1, int(np.searchsorted(firsts, stop))
     for number in range(low, high):
-        first, rows = int(firsts[number]), shards.files[number].rows
+        first, rows = int(firsts[number]), shards.files[number].rows  # the overlap with the file, counted in the file
         yield shards.files[number].path, (max(start - first, 0), min(stop - first, rows))
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Open segments, in training order.
-
-    Attributes:
-        seq_len: Tokens per row.
-        segments: The segments.
-        folders: Folders of the token shards by corpus.
-        digests: Digests of the token shards by corpus.
-    """
+    """Open segments, in training order, and the token shards of their corpora."""
 
     seq_len: int
     segments: tuple[Segment, ...]
@@ -181,12 +167,8 @@ class Segments:
     def reader(self, name: str, seed: int) -> MixtureReader:
         """Return a reader of a segment's rows, each once, mixed by its weights.
 
-        Training resumes at a step of a segment with `reader(name, seed).batches(…, step=step)`.
-
-        Raises:
-            KeyError: The segment is unknown.
-            InputError: The token shards of a corpus are missing or damaged.
-            RetryableError: The token shards of a corpus were replaced.
+        Training resumes at a step of a segment with `reader(name, seed).batches(…, step=step)`. Errors are those of
+        `MixtureReader`, or KeyError for an unknown segment.
         """
         by_name = {segment.name: segment.corpora for segment in self.segments}
         ranges = {corpus: range(*part.rows) for corpus, part in by_name[name].items()}
@@ -197,9 +179,7 @@ class Segments:
 def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> Segments:
     """Open the sealed segments in a folder.
 
-    Args:
-        folder: Folder of the segments.
-        corpora: Folders of the token shards; None to find them by digest below the folder's data root.
+    `corpora` are the folders of the token shards; None finds them by digest below the folder's data root.
 
     Raises:
         InputError: The folder has no sealed segments, they were edited, or the token shards of a corpus are missing.

@@ -1,8 +1,8 @@
 """Document shards → token shards: one stream of tokens, cut into rows.
 
-Documents are in corpus order, each followed by the tokenizer's end of document; readers of the rows shuffle them. First
-every Document shard is encoded to a run of tokens, then each token shard is copied from the runs that it spans, a block
-at a time. The remainder of the stream after the last whole row is dropped.
+Documents are in corpus order, each followed by the tokenizer's end of document; readers shuffle the rows. First every
+Document shard is encoded to a run of tokens, then each token shard is copied from the runs that it spans, a block at a
+time. The remainder of the stream after the last whole row is dropped.
 """
 
 import itertools
@@ -59,21 +59,14 @@ def shard_corpus(
 
     Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
 
-    A line of documents.parquet is a document with tokens in the rows, in stream order: its line in a Document shard,
-    `start` (its first token in the stream, so its first row is `start // seq_len`), and `tokens`, its end included. The
-    rows may contain only a part of the last document. A document entirely after the last row is dropped as
-    `in_remainder`.
+    A line of documents.parquet is a document with tokens in the rows, in stream order: its row in a Document shard,
+    `start` (the position of its first token in the stream, so its first row is `start // seq_len`), and `tokens`, its
+    end included. The rows may contain only a part of the last document. A document entirely after the last row is
+    dropped as `in_remainder`.
 
     Counts: `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0), `remainder_tokens`, `text_bytes`
-    of the encoded text, `license_tokens` in rows. If the fast tokenizer ever disagrees with its oracle, everything is
-    encoded again by the oracle.
-
-    Args:
-        staging: Staging directory of the build.
-        shards: Document shards in corpus order.
-        recipe: Format of the token shards.
-        tokenizer: Tokenizer recipe and file.
-        settings: Run settings.
+    of the encoded text, `license_tokens` in rows. If the fast tokenizer disagrees with its oracle on a text, the oracle
+    encodes everything again.
 
     Raises:
         UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
@@ -137,13 +130,7 @@ def _shard(
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of one run.
-
-    Attributes:
-        run: Token file of the run.
-        start: Position of the first token in the run.
-        tokens: Number of tokens.
-    """
+    """Consecutive tokens of one token run, from position `start` on."""
 
     run: Path
     start: int
@@ -165,14 +152,14 @@ class TokenShard:
 
 
 def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShard]:
-    """Plan all token shards from the lengths of runs alone."""
+    """Plan all token shards from the lengths of token runs alone."""
     # Position of each run's first token in the stream, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
     for number, first in enumerate(range(0, rows, recipe.rows_per_shard)):
         stop = min(first + recipe.rows_per_shard, rows)
         begin, end = first * recipe.seq_len, stop * recipe.seq_len
-        # Runs low to high - 1 overlap the tokens [begin, end); bounds cut that range at each run's start.
+        # Runs low to high - 1 overlap the tokens [begin, end); `bounds` cuts this range where each further run starts.
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
@@ -184,11 +171,7 @@ def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list
 def write_shard(
     shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the file of a token shard; only a block of it is in memory.
-
-    Raises:
-        InputError: The tokenizer returned an id beyond its vocabulary.
-    """
+    """Write a token shard block by block; InputError for an unknown id."""
     vocabulary_size = load_tokenizer(tokenizer).vocabulary_size
     stored = np.dtype(dtype).newbyteorder("<")
     with DurableFile(folder.path(shard.path)) as file:
@@ -214,14 +197,13 @@ def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
 
 @dataclass
 class ShardedDocuments:
-    """Lines of documents.parquet; counts grow while `tables` is consumed.
+    """Lines of documents.parquet; the counts grow while `tables` is consumed.
 
     Attributes:
-        encoded: Encoded Document shards in corpus order.
-        tokens: Tokens in all rows.
-        documents: Documents with tokens in the rows.
-        cut: Documents with only a part of their tokens in the rows.
-        license_tokens: Tokens in rows by licence.
+        tokens: Number of tokens in all rows.
+        documents: Number of documents with tokens in the rows.
+        cut: Number of documents with only a part of their tokens in the rows.
+        license_tokens: Number of tokens in rows by licence.
     """
 
     encoded: Sequence[EncodedShard]
@@ -237,9 +219,9 @@ class ShardedDocuments:
             table = shard.table
             starts = first + table.starts
             first += int(table.tokens.sum(dtype=np.int64))
-            kept = int(np.searchsorted(starts, self.tokens))
+            kept = int(np.searchsorted(starts, self.tokens))  # documents that start before the end of the last row
             starts, tokens, tags = starts[:kept], table.tokens[:kept], table.license_tags[:kept]
-            in_rows = np.minimum(starts + tokens, self.tokens) - starts
+            in_rows = np.minimum(starts + tokens, self.tokens) - starts  # the last document may cross this end
             self.documents += kept
             self.cut += int((in_rows < tokens).sum())
             if kept:

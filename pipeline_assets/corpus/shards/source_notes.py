@@ -38,16 +38,7 @@ def add_source_notes(
 ) -> BuildResult:
     """Add notes to the rows of a source, and `licences` (by tag) to their counts.
 
-    Args:
-        staging: Staging directory of the build.
-        content: Rows of the source, in the staging directory.
-        source: Recipe section of the source.
-        raw: Manifest that lists the source's files.
-        licences: Table of licences.
-        hub: Hub of the source; None for local files.
-
-    Raises:
-        InputError: The hub cannot be read.
+    `raw` is the manifest that lists the source's files. Local files need no `hub`.
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
@@ -96,7 +87,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a value of a recipe as text, without empty parts; empty for no value."""
+    """Format a value of a recipe as text; parts without a value are omitted."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
@@ -132,7 +123,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
 
 
 def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """State in a sentence whether all text under these licences may be redistributed."""
+    """Return a sentence on whether all text under these licences may be redistributed."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:
         return "All of it may be passed on."

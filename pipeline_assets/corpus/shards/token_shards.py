@@ -32,11 +32,9 @@ _CACHED_ROW_GROUPS = 4
 
 @dataclass(frozen=True)
 class ShardFile:
-    """File of rows at the time its set was opened.
+    """File of rows at the time when its set was opened.
 
     Attributes:
-        path: Path in the set.
-        rows: Number of rows.
         offset: Position of the first value in bytes.
         written: Device, inode and modification time in nanoseconds, which change if the file is replaced.
     """
@@ -52,18 +50,8 @@ class TokenShards:
     """Open token shards: `shards[row]` is a view of a row's tokens, shape (seq_len,).
 
     A file is mapped when one of its rows is first read; at most half of the `ulimit -n` files are mapped at a time. A
-    file that was replaced since the set was opened raises RetryableError. Pickled, the set is its folder and digest;
-    unpickling opens the folder again, and raises RetryableError if it contains another set.
-
-    Attributes:
-        folder: Folder of the set.
-        digest: Digest of its manifest.
-        dtype: Dtype of the ids.
-        seq_len: Tokens per row.
-        eos: Id that ends a document.
-        vocabulary_size: Size of the tokenizer's vocabulary.
-        tokenizer_sha256: sha256 of the tokenizer's file.
-        files: Files of rows, in order.
+    file that was replaced since the set was opened raises RetryableError. A pickle has folder and digest; unpickling
+    opens the folder again, and raises RetryableError if it contains another set. `eos` is the id that ends a document.
     """
 
     folder: Path
@@ -93,11 +81,7 @@ class TokenShards:
         return tokens
 
     def mapped(self, number: int) -> NDArray[Any]:
-        """Map one file, and return a view of its rows, shape (rows, seq_len).
-
-        Raises:
-            RetryableError: The file was replaced since the set was opened.
-        """
+        """Map one file, and return a view of its rows, shape (rows, seq_len)."""
         return _mapped(self.folder, self.files[number], self.dtype, self.seq_len)
 
     def shard_documents(self, row: int) -> list[dict[str, Any]]:
@@ -141,11 +125,9 @@ class TokenShards:
 
 
 def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
-    """Open the token shards in a folder; check file sizes and the shards' headers.
+    """Open sealed token shards, and check file sizes and the shards' headers.
 
-    Args:
-        folder: Folder of sealed token shards.
-        digest: Digest of the expected set; None for any.
+    `digest` identifies the expected set; None accepts any.
 
     Raises:
         InputError: The folder has no sealed token shards; a file is missing, or has another size or shape.
@@ -191,14 +173,8 @@ def _shard_file(opened: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], 
 def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
     """Read the header of a shard file that is open at its beginning.
 
-    Args:
-        file: The open file.
-        where: Path of the file, for errors.
-        shape: Expected shape.
-        dtype: Expected dtype.
-
     Raises:
-        InputError: Shape, dtype or file size contradict the expected values.
+        InputError: The file has another shape, dtype or size than expected.
     """
     header, size = read_npy_header(file, where), os.fstat(file.fileno()).st_size
     if (header.shape, header.dtype, header.order, header.file_bytes) != (shape, dtype, "C", size):

@@ -14,12 +14,9 @@ _SHARED = ("dtype", "seq_len", "vocabulary_size")
 
 
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:
-    """Return the configuration of a trainer for sealed token shards, as YAML.
+    """Return a trainer's configuration for sealed token shards, as YAML.
 
-    Args:
-        folders: Folders of sealed shards by corpus.
-        weights: Weights by corpus.
-        root: Data root, which tokenizer paths are relative to.
+    Paths of tokenizers are relative to `root`, the data root.
 
     Raises:
         InputError: Shards are not sealed, or their tokenizers, dtypes or row lengths differ.
