@@ -28,7 +28,7 @@ from measure import Measured, machine_line, measure
 
 from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, with_text
+from pipeline_assets.corpus.document import RAW_DECODER, encode_with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import StageVersion
@@ -95,7 +95,7 @@ def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[st
         row = msgspec.json.decode(planted[number])
         before, blank, after = row["text"].partition(" ")
         leak = KINDS[name].plant(draw.choice(items[name]), draw)
-        planted[number] = with_text(RAW_DOCUMENTS.decode(planted[number]), f"{before} {leak}{blank}{after}")
+        planted[number] = encode_with_text(RAW_DECODER.decode(planted[number]), f"{before} {leak}{blank}{after}")
         leaks[row["doc_id"]] = name
     texts = [
         {"id": f"{name} {number}", "text": " ".join(item)} for name in items for number, item in enumerate(items[name])

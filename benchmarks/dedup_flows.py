@@ -61,7 +61,7 @@ def shingles(text: str) -> set[str]:
 
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Write verified edges and decisions as the real stage does, but no documents."""
-    from pipeline_assets.corpus.converted_shards import gather_lines
+    from pipeline_assets.corpus.converted_shards import concatenate_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
     from pipeline_assets.corpus.dedup.dedup_corpus import find_near_duplicates, prepare_run, publish_edges
@@ -88,7 +88,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         near = find_near_duplicates(dedup, sketches, recipe.near, exact)
         decisions = write_decisions(dedup, sketches, exact, near)
         lines = (decision.files[0] for decision in decisions)
-        keep(gather_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
+        keep(concatenate_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
         keep(publish_edges(building, near.edges, ()), building, folder)
     return first, first - sum(receipt.counts["out"] for receipt in decisions)
 

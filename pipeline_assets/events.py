@@ -10,7 +10,7 @@ import dagster as dg
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.markdown import plain
+from pipeline_assets.corpus.markdown import escape
 from pipeline_assets.external import external_sources
 from pipeline_assets.spine.artifact import Artifact, CheckResult
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -162,7 +162,7 @@ def describe_results(results: Mapping[str | None, CheckResult]) -> dict[str, Any
     return {
         "passed": not failed,
         "severity": dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-        "description": plain("; ".join([*reasons, *more])),
+        "description": escape("; ".join([*reasons, *more])),
         "metadata": {
             number if len(ordered) == 1 else f"{name}_{number}": value
             for name in shown

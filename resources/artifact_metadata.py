@@ -9,7 +9,7 @@ from pipeline_assets.build.figures import outcomes
 from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.corpus.markdown import markdown_table, plain
+from pipeline_assets.corpus.markdown import escape, markdown_table
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.spine.artifact import Artifact
@@ -116,4 +116,4 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
 
 def preview_table(rows: list[dict[str, str]]) -> str:
     """Format rows with equal keys as a Markdown table, with escaped values."""
-    return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))
+    return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(escape, row.values())] for row in rows]))

@@ -52,7 +52,7 @@ _STATISTICS = ".json"
 def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
     """Return the section of a hub source, named by the output file or the dataset."""
     hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
-    tag = None if tag is None else licence_table().tag_named(tag, "--license")
+    tag = None if tag is None else licence_table().require_tag(tag, "--license")
     commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
     section = hub_source(hub, dataset, config, commit, keys["amount"], (), "1", keys["split"], column)
     if tag is not None:

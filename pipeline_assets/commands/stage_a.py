@@ -158,7 +158,7 @@ def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], bui
     Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
     """
     section = _files_section("local", input, "**/*") | keys
-    section["license_tag"] = licence_table().tag_named(keys["license_tag"], "--license")
+    section["license_tag"] = licence_table().require_tag(keys["license_tag"], "--license")
     normalized = build.out_dir.absolute() / NORMALIZED_DIR / keys["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
         _print_normalized(open_artifact(normalized), section)

@@ -1,7 +1,6 @@
-"""Loaders for trainers in torch.
+"""Torch loaders of packed sets, mixtures of token shards and sentence pairs.
 
-They read packed sets, mixtures of token shards, or sentence pairs. Batches are dealt to ranks, read ahead by workers,
-and can resume in the middle of an epoch.
+They deal batches to ranks, read ahead in worker processes, and can resume in the middle of an epoch.
 """
 
 import functools
@@ -34,14 +33,14 @@ Batches = Sequence[NDArray[np.int64]]
 class RankLoader(Generic[B]):
     """Batches of one rank.
 
-    Each pass yields an epoch, or the rest of one after `break` or `load_state_dict`.
+    Each iteration yields an epoch, or the rest of it after `break` or `load_state_dict`.
 
     Args:
-        plan: Row numbers of each batch of an epoch, for this rank.
+        plan: Function from an epoch to the row numbers of each of this rank's batches.
         plan_inputs: JSON object of everything that plans depend on, except the rank.
-        collate: Combines rows in a worker.
-        finish: Builds the batch in this process, from the combined rows and their numbers.
-        epoch, step: Start of the first pass.
+        collate: Function that combines rows, in a worker.
+        finish: Function that builds a batch from combined rows and their numbers, in this process.
+        epoch, step: Start of the first iteration.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = epoch, step
 
     def batches(self) -> Batches:
-        """Return the row numbers of each batch of this epoch."""
+        """Return the row numbers of each batch of the current epoch."""
         return self._plan(self._epoch)
 
     def __len__(self) -> int:
@@ -73,7 +72,7 @@ class RankLoader(Generic[B]):
             batch_sampler=remaining,  # type: ignore[arg-type]
             collate_fn=self._collate,
             num_workers=self._workers,
-            generator=torch.Generator(),  # its own, because torch's default would consume the caller's random numbers
+            generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
         )
         for numbers, sent in zip(remaining, loader, strict=True):
             self._step += 1
@@ -81,15 +80,11 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch; it is equal for all ranks at one step."""
+        """Return the state after the last batch; all ranks at one step have equal states."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume after the last batch of a saved state.
-
-        Raises:
-            ValueError: The state belongs to other batches, or its step does not exist.
-        """
+        """Resume after the last batch of a saved state; another loader's is a ValueError."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
@@ -100,16 +95,17 @@ class RankLoader(Generic[B]):
 
 
 class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
-    """Rows of a packed set by number, or of a mixture by place in its order.
+    """Rows of a packed set by row number, or of a mixture by place in its order.
 
-    An item is a tuple of tokens, int64 (seq_len,), and row number or place. Between the two, a packed row has each
-    token's document number in the row, int32 (seq_len,), -1 for padding. `corpusmill trace --row` takes the number of
-    a packed row; `reader[place]` returns corpus and row of a mixture. Each worker process maps the files itself.
+    An item of a packed set is (tokens, documents, row number), of a mixture (tokens, place). Tokens are int64
+    (seq_len,); documents are the number of each token's document in the row, int32 (seq_len,), -1 for padding.
+    `corpusmill trace --row` takes a row number; `reader[place]` returns corpus and row of a mixture. Each worker maps
+    the files itself.
     """
 
     def __init__(self, source: Path | str | MixtureReader) -> None:
         self.source = source if isinstance(source, MixtureReader) else open_packed(source)
-        _ = self._read  # before the fork, so that workers share its arrays
+        _ = self._read  # opened before the fork, so that workers share the arrays
 
     @functools.cached_property
     def _read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
@@ -122,14 +118,14 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
-        return tuple(part[0] for part in _row_batch(self.__getitems__([row]), torch.tensor([row])))
+        return tuple(part[0] for part in _to_tensors(self.__getitems__([row]), torch.tensor([row])))
 
     def __getitems__(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         return self._read(np.asarray(rows, np.int64))
 
 
-def _row_batch(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch from a worker's compact arrays, half the bytes of its tensors."""
+def _to_tensors(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Build a batch of tensors from a worker's arrays, which have half as many bytes."""
     tokens, *runs = sent
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
@@ -149,16 +145,13 @@ def loader(
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
     """Create a loader of `TokenRows` batches for one rank, from a step on.
 
-    Over all ranks and steps of an epoch a row occurs at most once. All ranks have equally many batches, and equally
-    many rows at each step. The last rows of the order that cannot be dealt evenly, fewer than `ranks`, are skipped in
-    this epoch; rank 0 logs them.
+    In an epoch, each row is in at most one batch of all ranks. All ranks have equally many batches, and equally many
+    rows at each step. Fewer than `ranks` rows at the end of the order cannot be dealt evenly; they are skipped in this
+    epoch, and rank 0 logs them.
 
-    Seed and epoch determine the order of a packed set; a mixture has the order of `MixtureReader.batches`. Workers are
-    processes that read ahead. `drop_last` skips fewer than ranks × batch rows, so that all batches are full; otherwise
-    the last may be smaller. `padding` skips no row, but repeats fewer than `ranks` of the first rows.
-
-    Raises:
-        ValueError: Seed or epoch is below 0, or an error of `rank_positions`.
+    Seed and epoch determine the order of a packed set; a mixture has the order of `MixtureReader.batches`. `workers` is
+    the number of processes that read ahead. `drop_last` skips fewer than ranks × batch rows, so that all batches are
+    full; otherwise the last may be smaller. `padding` skips no row, but repeats fewer than `ranks` of the first rows.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
@@ -179,28 +172,20 @@ def loader(
 
     plan_inputs = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
     plan_inputs |= {"drop_last": drop_last, "padding": padding}
-    return RankLoader(rows, plan, plan_inputs, tuple, _row_batch, workers, epoch, step)
+    return RankLoader(rows, plan, plan_inputs, tuple, _to_tensors, workers, epoch, step)
 
 
 def attention_mask(documents: torch.Tensor) -> torch.Tensor:
-    """Build a causal attention mask within documents.
+    """Build a causal attention mask within documents, bool (batch, seq_len, seq_len).
 
-    Padding attends to padding, so that every softmax has a term.
-
-    Args:
-        documents: Number of each token's document, shape (batch, seq_len); -1 for padding.
-
-    Returns:
-        bool (batch, seq_len, seq_len): whether a token may attend to another.
+    `documents` has the number of each token's document, shape (batch, seq_len), -1 for padding. Padding attends to
+    padding, because a softmax over nothing is NaN.
     """
     return (documents[:, :, None] == documents[:, None, :]).tril()
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return the next token of the same document, int64 (batch, seq_len).
-
-    The label is -100 at the end of a document and for padding.
-    """
+    """Return the next token of the same document, else -100; int64 (batch, seq_len)."""
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -209,7 +194,7 @@ Mask = Literal["causal", "padding"]
 
 
 class EncodedPair(TypedDict):
-    """Ids of a pair, int64 (length,); each side ends with </s>."""
+    """Ids of a pair, int64 (length,), where each side ends with </s>."""
 
     ids: torch.Tensor
     length: int
@@ -218,16 +203,13 @@ class EncodedPair(TypedDict):
 class PairDataset(Dataset[EncodedPair]):
     """Encoded pairs of a token cache, in manifest order.
 
-    A missing cache is an error; it is not built. Each worker process maps the files itself.
+    Each worker process maps the files itself.
 
     Args:
         split: None for all splits.
         side: `pair` for src </s> tgt </s>.
         experiment_id: Required experiment id of the cache; None for any.
         manifest: Required manifest of the cache; None for any.
-
-    Raises:
-        InputError: No such cache exists; the message has the command that builds it.
     """
 
     def __init__(
@@ -269,10 +251,10 @@ class Batch(TypedDict):
     places: torch.Tensor
 
 
-def _collate(
+def _pad_pairs(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[EncodedPair]
 ) -> list[torch.Tensor]:
-    """Build tokens, targets and attn_mask; without `seq_len`, pad to the longest pair."""
+    """Build tokens, targets and mask; without `seq_len`, pad to the longest pair."""
     longest = max(pair["length"] for pair in pairs) - 1
     batch = padding.pad_sequences([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
@@ -284,13 +266,9 @@ class PairLoader(RankLoader[Batch]):
     """Batches of pairs for one rank.
 
     Args:
-        seq_len: Length of every batch; None pads each batch to its longest pair.
+        seq_len: Length of every batch, an error if a pair is longer; None pads each batch to its longest pair.
         ignore_source: Exclude tokens of the source side from the targets.
         workers: Processes that read ahead; they do not change batches.
-
-    Raises:
-        InputError: A pair is longer than `seq_len`; only encoding cuts pairs.
-        ValueError: The rank is not below `order.ranks`, or the dataset has no source side to ignore.
     """
 
     def __init__(
@@ -323,7 +301,7 @@ class PairLoader(RankLoader[Batch]):
             return [step[rank] for step in steps]
 
         source = {"experiment_id": meta.experiment_id, "split": dataset.split, "side": dataset.side}
-        collate = functools.partial(_collate, meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
+        collate = functools.partial(_pad_pairs, meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
         super().__init__(dataset, plan, source | asdict(order), collate, _pair_batch, workers)
 
 

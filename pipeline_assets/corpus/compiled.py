@@ -1,8 +1,8 @@
-"""Kernels compiled by numba, with static types and a cache on disk.
+"""Decorators that compile kernels by numba, with static types and a cache on disk.
 
-The name of the cache folder contains a hash of all sources of `corpus`, and the versions of Python, numba and NumPy. So
-clones share compiled code, and changed sources never load old code. Unlike the inputs of a build, the cache is not
-verified: if a disk damages it, delete the folder.
+The name of the cache folder contains the versions of Python, numba and NumPy, and a hash of all sources of `corpus`. So
+clones share compiled code, and changed sources never load old code. The cache is not verified: if a disk damages it,
+delete the folder.
 """
 
 import functools
@@ -36,31 +36,27 @@ class KernelLocator(UserWideCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: FunctionType, py_file: str) -> Any:
-        """Return the locator for a function of a file."""
         if not Path(py_file).is_relative_to(_SOURCES):
             return UserWideCacheLocator.from_function(py_func, py_file)  # type: ignore[no-untyped-call]
         return cls(py_func)
 
     def get_cache_path(self) -> str:
-        """Return the cache folder for these sources and versions."""
         return str(_cache_folder())
 
     def get_source_stamp(self) -> str:
-        """Return an empty stamp, since the folder name identifies the sources."""
-        return ""
+        return ""  # the folder name identifies the sources
 
     def get_disambiguator(self) -> str:
-        """Return the module name, which distinguishes functions of the same name."""
-        return self._module
+        return self._module  # distinguishes functions of the same name
 
 
-vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  # as NUMBA_CACHE_LOCATOR_CLASSES
+vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  # like NUMBA_CACHE_LOCATOR_CLASSES
 
 
 def compiled(function: F) -> F:
-    """Compile a function on its first call with given argument types.
+    """Compile a function on its first call with each combination of argument types.
 
-    The machine code is cached in NUMBA_CACHE_DIR, or else in the user's cache folder, if that folder is writable.
+    If NUMBA_CACHE_DIR, or else the user's cache folder, is writable, the machine code is cached in it.
     """
     return cast(F, numba.njit(cache=_is_writable(_cache_folder()))(function))
 
@@ -68,10 +64,10 @@ def compiled(function: F) -> F:
 def inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    Its code is compiled into its callers and cached with them. It has no wrappers for calls from Python, with which a
-    kernel of many small functions takes a third longer to compile. It does not count references to its arrays, because
-    its caller owns them: counting costs two atomic operations per array and call, half the time of such a kernel. So
-    the function cannot create an array (numba refuses to compile that) and must not return one.
+    Its code is cached with its callers. Without wrappers for calls from Python, a kernel of many small functions
+    compiles in three quarters of the time. Without reference counts of arrays, which cost two atomic operations per
+    array and call, it runs in half the time. So the function cannot create an array (numba refuses to compile that) and
+    must not return one.
     """
     return cast(F, numba.njit(**_INNER)(function))
 
@@ -79,17 +75,17 @@ def inner(function: F) -> F:
 def always_inline(function: F) -> F:
     """Compile an inner function into its callers, without a call.
 
-    Passing an array means passing seven numbers, which takes longer in a hot loop than a small function itself.
+    In a hot loop, passing an array (seven numbers) takes longer than a small function.
     """
     return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View the eight bytes from each byte on as a number, except at the last seven.
+    """View eight bytes as one number at each position, shape (bytes - 7,).
 
-    Kernels compare and search eight bytes at a time. The result overlaps itself and is not a copy.
+    Kernels compare and search eight bytes at a time. The numbers overlap in memory; nothing is copied.
     """
-    whole = text[: len(text) // 8 * 8].view(np.uint64)
+    whole = text[: len(text) // 8 * 8].view(np.uint64)  # a view with the dtype; as_strided sets its shape and stride
     return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)
 
 
@@ -105,7 +101,7 @@ def _cache_folder() -> Path:
 
 @functools.cache
 def _is_writable(folder: Path) -> bool:
-    """Check whether a folder is writable or can be created."""
+    """Check whether a folder is writable, or can be created in its nearest parent."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK)

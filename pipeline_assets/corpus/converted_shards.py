@@ -1,4 +1,4 @@
-"""Converted document shards, published with unique doc_ids."""
+"""Converted document shards, finalized with unique doc_ids."""
 
 import functools
 import hashlib
@@ -36,9 +36,7 @@ _decoder = msgspec.json.Decoder(Document)
 
 
 class ShardWriter:
-    """Writer of one shard, whose `receipt` exists after the block ends without error.
-
-    In memory are a zstd block of each file, and the ids of one sorted run.
+    """Writer of one shard: documents, ids and rejects.
 
     Attributes:
         counts: `documents` and `bytes` of text written, `rejected/<reason>`, `nul_documents`,
@@ -48,11 +46,7 @@ class ShardWriter:
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
         self._sizes = DocumentSizes()
-        self._names = (
-            f"{CONVERTED}/{name}{SUFFIX}",
-            f"{IDS}/{name}",
-            f"{REJECTS}/{name}{SUFFIX}",
-        )
+        self._names = (f"{CONVERTED}/{name}{SUFFIX}", f"{IDS}/{name}", f"{REJECTS}/{name}{SUFFIX}")
         documents, ids, rejects = map(folder.path, self._names)
         self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
         self._rejects = JsonlZstWriter(rejects, zstd_level)
@@ -72,12 +66,12 @@ class ShardWriter:
             self.counts[name] = self.counts.get(name, 0) + more
 
     def reject(self, reject: Reject) -> None:
-        """Write a row to the rejects, and count it under its reason."""
+        """Write a reject, and count it under its reason."""
         self._rejects.write_lines(_encoder.encode(reject) + b"\n", 1)
         self.count(rejected_key(reject.reason))
 
-    def without_nul(self, text: str) -> str:
-        """Remove NUL characters; count them, unless the text has no others."""
+    def remove_nul(self, text: str) -> str:
+        """Remove NUL characters, and count them unless the text has no others."""
         if "\0" not in text:
             return text
         plain = text.replace("\0", "")
@@ -99,30 +93,30 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt, with the files of documents, ids and rejects in this order."""
+        """Return the receipt of the closed files: documents, ids, rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
 
 
-def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
+def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
     """Concatenate the lines of `.jsonl.zst` files of the staging directory."""
-    with JsonlZstWriter(building.path(name), zstd_level) as writer:
+    with JsonlZstWriter(staging.path(name), zstd_level) as writer:
         for part in parts:
-            for block in read_line_blocks(building.path(part.path)):
+            for block in read_line_blocks(staging.path(part.path)):
                 writer.write_lines(block, block.count(b"\n"))
     return writer.output(name)
 
 
-def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
+def concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
     """Concatenate `.jsonl.zst` files of the staging directory as separate zstd frames.
 
     Nothing is compressed again, and a line can be read without decompressing earlier parts.
     """
     content, rows = hashlib.sha256(), 0
-    with DurableFile(building.path(name)) as file:
+    with DurableFile(staging.path(name)) as file:
         for part in parts:
-            path = building.path(part.path)
+            path = staging.path(part.path)
             for block in read_line_blocks(path):
                 content.update(block)
             file.append(path, part.bytes)
@@ -132,7 +126,7 @@ def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) 
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Converted shard; `repeats` is the file of its repeated ids, if any."""
+    """Converted shard, with the file of its repeated ids, if any."""
 
     name: str
     file: Path
@@ -144,62 +138,59 @@ class ConvertedShard:
         return self.converted.files[0].rows
 
 
-def publish(
-    building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
+def finalize_shards(
+    staging: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
 ) -> list[Receipt]:
-    """Publish converted shards with unique doc_ids and return their receipts.
+    """Write converted shards under their final names, with unique doc_ids.
 
-    Only shards with a repeated doc_id are written again; the others are linked. `converted` has the receipts of
-    `ShardWriter` by shard, in manifest order.
+    Only shards with a repeated doc_id are rewritten; the others are linked. `converted` has the receipts of
+    `ShardWriter` by shard, in manifest order; the result has the new receipts in this order.
     """
     receipts = list(converted.values())
-    ids = [building.path(receipt.files[1].path) for receipt in receipts]
-    repeats = write_repeats(ids, building)
+    ids = [staging.path(receipt.files[1].path) for receipt in receipts]
+    repeats = write_repeats(ids, staging)
     shards = [
-        ConvertedShard(name, building.path(receipt.files[0].path), receipt, repeats_path)
+        ConvertedShard(name, staging.path(receipt.files[0].path), receipt, repeats_path)
         for (name, receipt), repeats_path in zip(converted.items(), repeats, strict=True)
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
-    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in rewritten])
-    rewritten_receipts = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
-    return [_linked(shard, building) if shard.repeats is None else next(rewritten_receipts) for shard in shards]
+    work = functools.partial(finalize_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in rewritten])
+    rewritten_receipts = iter(list(run_stage("publish", work, rewritten, staging, settings)) if rewritten else [])
+    return [_link_shard(shard, staging) if shard.repeats is None else next(rewritten_receipts) for shard in shards]
 
 
 def gather_rejects(
-    building: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+    staging: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
-    """Write all rejects into one file.
-
-    The order is shard by shard: rows in source order, then repeated ids.
-    """
+    """Write all rejects into one file: for each shard its rows, then its repeated ids."""
     receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
-    return gather_lines(building, _reject_files(receipts), REJECTS_FILE, zstd_level)
+    return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 
-def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
-    """Yield the rejects of receipts, in order."""
+def read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+    """Yield the rejects in the files of receipts, in order."""
     for file in _reject_files(receipts):
-        yield from read_structs(building.path(file.path), Reject)
+        yield from read_structs(staging.path(file.path), Reject)
 
 
 def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
     return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS))
 
 
-def _linked(shard: ConvertedShard, folder: StagingView) -> Receipt:
+def _link_shard(shard: ConvertedShard, folder: StagingView) -> Receipt:
     """Link a shard without repeated ids to its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     return Receipt([shard.converted.files[0].link_as(name, folder)], shard.converted.counts)
 
 
-def publish_shard(
+def finalize_shard(
     shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """Write a shard with repeated ids under its final name.
+    """Rewrite a shard that has repeated ids under its final name.
 
-    A repeated source id is rejected; a repeated derived id is numbered `#2`, `#3`. The receipt has the counts of the
-    conversion, corrected for these rejects.
+    A row with a repeated source id is rejected; a repeated derived id is numbered `#2`, `#3`. The receipt has the
+    counts of the conversion without these rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.converted.counts)
@@ -214,7 +205,7 @@ def publish_shard(
             lines = block.splitlines(keepends=True)
             block_occurrences, kept = list(itertools.islice(occurrences, len(lines))), []
             for row, line in window.enumerate_rows(lines, first_row):
-                verdict = _publish_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
+                verdict = _finalize_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
                 if isinstance(verdict, Reject):
                     rejects.write_lines(_encoder.encode(verdict) + b"\n", 1)
                     counts[rejected_key(verdict.reason)] += 1
@@ -229,10 +220,10 @@ def publish_shard(
     return Receipt([writer.output(name), rejects.output(rejects_name)], dict(counts))
 
 
-def _publish_line(
+def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the published line or its reject; `nth` is 0 for the first of an id."""
+    """Return the final line or a reject; `nth` is 0 at the first occurrence of an id."""
     if row in window.poison_rows:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if not nth:
@@ -257,7 +248,7 @@ def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
 
 
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the counts for a manifest, with a ledger."""
+    """Return the counts of documents for a manifest, with their ledger."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],

@@ -1,7 +1,7 @@
 """Report on a corpus of several sources: contents, ledgers and attribution.
 
-Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. The build
-also compares the ids of all sources: an id in two sources is an error.
+Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. A doc_id
+that is in two sources fails the build.
 """
 
 import functools
@@ -14,7 +14,7 @@ import msgspec
 
 from pipeline_assets.corpus.decontamination.recipe import summarize_decontamination
 from pipeline_assets.corpus.dedup.decision import read_groups
-from pipeline_assets.corpus.doc_ids import first_repeat
+from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards, shard_rows
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
-from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
+from pipeline_assets.corpus.profile import Counts, Profile, from_json, merge, profile_shard, sum_all, sum_by, to_json
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -54,7 +54,7 @@ class Example:
 
 @dataclass(frozen=True)
 class SourceSteps:
-    """Artifacts of one source; `filtered` is None if the source has no filters."""
+    """Artifacts of one source: its documents before and after its filters, if any."""
 
     source: str
     normalized: Artifact
@@ -66,8 +66,8 @@ class SourceSteps:
         return self.filtered or self.normalized
 
 
-def report_on(
-    building: StagingDir,
+def write_corpus_report(
+    staging: StagingDir,
     sources: Sequence[SourceSteps],
     tokenizer_sha256: str,
     licences: LicenceTable,
@@ -76,12 +76,9 @@ def report_on(
     decontaminated: Artifact | None = None,
     packed: Artifact | None = None,
 ) -> BuildResult:
-    """Write the report and its attribution; the page follows once the digest is known.
+    """Write the report and the attribution; the page follows once the digest is known.
 
     `deduplicated`, `decontaminated` and `packed` are artifacts of all sources together.
-
-    Raises:
-        InputError: Two sources share a doc_id, or a shard is unreadable.
     """
     places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
@@ -90,15 +87,15 @@ def report_on(
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
     tokenizer = TokenizerFile(TokenizerRecipe(sha256=tokenizer_sha256), settings.vocabulary)
     warm_up = functools.partial(load_tables, tokenizer, 0)
-    settings = limit_workers(building, settings, [shard.file.stat().st_size for shard in shards])
-    receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
+    receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
     source_receipts, kept_receipts = receipts[: len(places)], receipts[len(places) :]
-    _raise_if_ids_shared(building, source_receipts, places)
+    _raise_if_ids_shared(staging, source_receipts, places)
     profile = _profile(source_receipts)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
-        for source in by(profile, "source")
+        for source in sum_by(profile, "source")
     }
     attribution = attribution_text(licences, tags)
     report = build_report(profile, ledgers, licences, attribution)
@@ -110,28 +107,28 @@ def report_on(
         report["steps"]["without duplicates"] = {"documents": remaining}
     if decontaminated is not None:
         profile_kept = _profile(kept_receipts)
-        kept = {"totals": _numbers(total(profile_kept)), "sources": _by(profile_kept, "source")}
+        kept = {"totals": _totals(sum_all(profile_kept)), "sources": _count_by(profile_kept, "source")}
         report["decontamination"] = summarize_decontamination(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
     if packed is not None:
         report["packed"] = summary = summarize_packed(packed)
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
-    attributed = building.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
-    totals = total(profile)
+    attributed = staging.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
+    totals = sum_all(profile)
     counts = {"documents": totals.documents, "tokens": totals.tokens, "text_bytes": totals.utf8_bytes}
-    return BuildResult([write_report(building, report), attributed], counts, {}, page=write_page)
+    return BuildResult([write_report(staging, report), attributed], counts, {}, page=write_page)
 
 
 def _profile(receipts: Sequence[Receipt]) -> Profile:
-    return merged(from_json(receipt.notes["groups"]) for receipt in receipts)
+    return merge(from_json(receipt.notes["groups"]) for receipt in receipts)
 
 
 def _raise_if_ids_shared(
-    building: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
+    staging: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """Raise InputError if two sources share an id; within a source ids are unique."""
-    repeat = first_repeat([building.path(receipt.files[0].path) for receipt in receipts])
+    """Raise InputError if two sources share a doc_id."""
+    repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
     shard, row, count = repeat
@@ -189,7 +186,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
 
 
 def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Return the first documents dropped for each reason, with their text."""
+    """Return the first dropped documents of each reason, with the start of their text."""
     chosen: dict[str, list[DroppedLine]] = {}
     for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])
@@ -213,16 +210,16 @@ def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, lis
 def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
-    """Return the parts of `report.json` that exist for every corpus."""
+    """Return the parts of `report.json` that every corpus has."""
     return {
         "schema": "corpusmill/report/1",
-        "steps": {"in the sources": _numbers(total(profile))},
-        "totals": _numbers(total(profile)),
-        "sources": _by(profile, "source"),
-        "domains": _by(profile, "domain"),
+        "steps": {"in the sources": _totals(sum_all(profile))},
+        "totals": _totals(sum_all(profile)),
+        "sources": _count_by(profile, "source"),
+        "domains": _count_by(profile, "domain"),
         "licences": {
             tag: counts | {"licence": msgspec.to_builtins(licences[tag])}
-            for tag, counts in _by(profile, "license_tag").items()
+            for tag, counts in _count_by(profile, "license_tag").items()
         },
         "groups": to_json(profile),
         "ledgers": ledgers,
@@ -230,16 +227,17 @@ def build_report(
     }
 
 
-def _by(profile: Profile, field: str) -> dict[str, Any]:
-    return {name: _numbers(counts) | {"lengths": list(counts.lengths)} for name, counts in by(profile, field).items()}
+def _count_by(profile: Profile, field: str) -> dict[str, Any]:
+    sums = sum_by(profile, field)
+    return {name: _totals(counts) | {"lengths": list(counts.lengths)} for name, counts in sums.items()}
 
 
-def _numbers(counts: Counts) -> dict[str, Any]:
+def _totals(counts: Counts) -> dict[str, Any]:
     return {name: getattr(counts, name) for name in ("documents", "characters", "utf8_bytes", "tokens")}
 
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:
-    """Return the documents, tokens and bytes of each source."""
+    """Preview the documents, tokens and bytes of each source."""
     sources = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"]
     return [
         {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}

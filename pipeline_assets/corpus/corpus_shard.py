@@ -1,4 +1,4 @@
-"""Shards of a corpus of one source or of several."""
+"""Shards of a corpus that has one or several sources."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +12,9 @@ from pipeline_assets.spine.artifact import Artifact
 
 @dataclass(frozen=True)
 class CorpusShard(DocumentShard):
-    """Document shard of one source.
+    """Document shard of one source; `name` is unique in the corpus.
 
-    Attributes:
-        name: Unique in the corpus; output files have this name.
-        source: Name of the source.
-        path: Path in the source's artifact.
-        first_number: Number of its first document in the corpus.
+    `first_number` is the number of the shard's first document in the corpus.
     """
 
     source: str
@@ -28,7 +24,7 @@ class CorpusShard(DocumentShard):
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
     """List the shards of sources in order, numbering documents from `first_number` on.
 
-    An artifact may contain several sources; its manifest then has shard counts by source, and the key is ignored.
+    If an artifact contains several sources, their names are read from its manifest instead of the keys of `sources`.
     """
     shards: list[CorpusShard] = []
     for source, corpus in sources.items():
@@ -42,14 +38,14 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
 
 
 def _shard_sources(corpus: Artifact) -> list[str]:
-    """List the source of each shard in recipe order; empty for a single source."""
+    """List the source of each shard, in recipe order; empty for a single source."""
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
 
 
-def add_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Add up the counts of shards by source."""
+def sum_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
+    """Add up counts of shards by source."""
     by_source: dict[str, Counter[str]] = {shard.source: Counter() for shard in shards}
     for shard, shard_counts in zip(shards, counts, strict=True):
         by_source[shard.source].update(shard_counts)

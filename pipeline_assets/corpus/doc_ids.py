@@ -1,7 +1,7 @@
-"""Repeated document ids of a whole corpus.
+"""Repeated document ids of a whole corpus, found by merging sorted runs of hashes.
 
-A shard's file of ids has hashes of 128 bits with their rows, in sorted runs of `RUN_IDS`; the last run may be shorter.
-The runs of all shards are merged in blocks, so memory does not grow with the number of documents or repeats.
+A shard's file of ids has a 128-bit hash and a row number per document, in sorted runs of `RUN_IDS`; the last run may be
+shorter. The runs of all shards are merged in blocks, so memory does not grow with the number of documents or repeats.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes lo
 
 
 class IdsWriter(DurableFile):
-    """Writer of a shard's document ids in row order; durable after its block."""
+    """Writer of a shard's document ids, whose file is durable after its `with` block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -48,12 +48,12 @@ class IdsWriter(DurableFile):
             self._write_run()
 
     def output(self, name: str) -> OutputFile:
-        """Return the finished file under its name in the staging directory."""
+        """Describe the finished file by its name in the staging directory."""
         return OutputFile.plain(name, self._rows, self)
 
     def _write_run(self) -> None:
         halves = np.frombuffer(bytes(self._hashes), ">u8").reshape(-1, 2)
-        order = np.lexsort((halves[:, 1], halves[:, 0]))  # of equal ids, the first row comes first
+        order = np.lexsort((halves[:, 1], halves[:, 0]))  # by high half, then low half; stable, so equal ids by row
         ids = np.empty(len(halves), _ID_DTYPE)
         ids["high"], ids["low"], ids["row"] = halves[order, 0], halves[order, 1], order + self._rows
         self.write(ids.tobytes())
@@ -68,30 +68,28 @@ def write_ids(path: Path, name: str, doc_ids: Iterable[str]) -> OutputFile:
     return writer.output(name)
 
 
-def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
-    """Yield blocks of the documents whose id occurs in an earlier document.
-
-    "Earlier" means shard order, then row order. The documents come in the order of their hashes.
+def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
+    """Yield the documents that repeat the id of an earlier document.
 
     Args:
         paths: Files of `IdsWriter`, one per shard, in manifest order.
 
-    Returns:
-        Blocks of shape (repeats,) with the number of the `shard`, the `row` in it, and `times`: 2 for the second
-        document of its id, and so on.
+    Yields:
+        Blocks of shape (repeats,), in the order of hashes: number of the `shard`, `row` in it, and `times`: 2 for the
+        second document with an id, 3 for the third.
     """
     last, last_times = None, 0
-    for ids, shards in _merged(paths):
+    for ids, shards in _merge_runs(paths):
         high, low = ids["high"], ids["low"]
-        # Equal ids are adjacent: a repeat equals its predecessor, which for the first id is in the block before.
+        # Equal ids are adjacent, so a repeat equals its predecessor; the first id's predecessor is in the block before.
         is_repeat = np.empty(len(ids), bool)
         is_repeat[0] = (high[0], low[0]) == last
         is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        # The position of the latest first occurrence, and the distance from it.
+        # The running maximum of the positions of first occurrences is, at each id, the position of its own first one.
         places = np.arange(len(ids))
         firsts = np.maximum.accumulate(np.where(is_repeat, 0, places))
         times = places - firsts + 1
-        if is_repeat[0]:  # the block continues an id of the one before
+        if is_repeat[0]:  # its first occurrence is in an earlier block, which counted `last_times`
             times[firsts == 0] += last_times
         last, last_times = (high[-1], low[-1]), int(times[-1])
         repeats = np.empty(int(is_repeat.sum()), _REPEAT_DTYPE)
@@ -108,10 +106,10 @@ class FirstRepeat(NamedTuple):
     repeats: int
 
 
-def first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
+def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
     """Return the first document that repeats an id; None if all ids are unique."""
     first, repeats = None, 0
-    for block in repeated_ids(paths):
+    for block in find_repeats(paths):
         earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
         place = int(earliest["shard"]), int(earliest["row"])
         first, repeats = min(first or place, place), repeats + len(block)
@@ -119,18 +117,16 @@ def first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write the repeats of each shard as a work file for `read_repeats`.
-
-    Existing files are overwritten. The result has None for a shard without repeats.
-    """
+    """Write the repeats of each shard to a work file; None without repeats."""
     written: list[Path | None] = [None] * len(paths)
-    for block in repeated_ids(paths):
+    for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
         shards, firsts = np.unique(block["shard"], return_index=True)
         for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
             path = folder.path(f"{_REPEATS}/{shard:05d}")
             durable.call_failpoint("append", path)
-            with durable.name_file_in_errors(path), open(path, "wb" if written[shard] is None else "ab") as file:
+            mode = "wb" if written[shard] is None else "ab"  # overwrite the file of an interrupted build
+            with durable.name_file_in_errors(path), open(path, mode) as file:
                 file.write(repeats.tobytes())
             written[shard] = path
     return written
@@ -139,21 +135,18 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
     """Yield the occurrence number of each row's id: 0 for the first, 2 for the second.
 
-    Repeats are stored in the order of their hashes, so the file is read once per `_WINDOW_ROWS` rows.
-
-    Args:
-        path: File of `write_repeats` for the shard, or None.
-        rows: Rows of the shard.
+    `path` is the shard's file of `write_repeats`. It is in the order of hashes, so it is read once per `_WINDOW_ROWS`
+    rows.
     """
     for first in range(0, rows, _WINDOW_ROWS):
         times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
-        for block in _pad_blocks(path):
+        for block in _read_blocks(path):
             inside = block[(block["row"] >= first) & (block["row"] < first + len(times))]
             times[inside["row"] - first] = inside["times"]
         yield from times.tolist()
 
 
-def _pad_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
+def _read_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
     if path is None:
         return
     with open(path, "rb", buffering=0) as file:
@@ -161,16 +154,14 @@ def _pad_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
             yield block
 
 
-_Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash, number of its run
+_MergePosition = tuple[int, int, int]  # order of an id in the merge: both halves of its hash, number of its run
 
 
 @dataclass
 class _Run:
-    """Sorted run: ids that are read but not merged, and the unread part of its file.
+    """Sorted run: `ids` that are read but not merged, and bounds of the unread ids.
 
-    Attributes:
-        number: Number among all runs, in the order of shards and rows.
-        start, stop: Bounds of the unread part, in ids.
+    Runs are numbered in the order of shards and rows.
     """
 
     number: int
@@ -185,7 +176,7 @@ class _Run:
         return self.start < self.stop
 
     def read(self, max_ids: int) -> None:
-        """Read the next ids if all earlier ones are merged."""
+        """Read the next ids, unless earlier ones are still to be merged."""
         if len(self.ids) or not self.has_more:
             return
         with open(self.path, "rb", buffering=0) as file:
@@ -196,18 +187,18 @@ class _Run:
         self.start += len(self.ids)
 
     @property
-    def end(self) -> _Place:
-        """Place of the last id that was read."""
+    def end(self) -> _MergePosition:
+        """Position of the last id that was read."""
         high, low, _ = self.ids[-1].tolist()
         return high, low, self.number
 
-    def consume(self, bound: _Place | None) -> NDArray[np.void]:
-        """Remove and return the ids up to the bound; all that were read if it is None."""
+    def consume(self, bound: _MergePosition | None) -> NDArray[np.void]:
+        """Remove and return the ids up to a bound, or all that were read."""
         count = len(self.ids)
         if bound is not None and self.end > bound:
             high, low, number = bound
             # Find the ids with the bound's high half, then the bound's place among their low halves. An id equal to the
-            # bound comes before it if its run does.
+            # bound is before it if its run is before the bound's run.
             start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
             stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
             lows = self.ids["low"][start:stop]
@@ -216,12 +207,12 @@ class _Run:
         return consumed
 
 
-def _merged(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
+def _merge_runs(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
     """Yield blocks of all ids in order, with their shards; equal ids by shard and row.
 
-    A block ends where the first of the runs has to be read further.
+    A block has the ids up to the lowest of the last ids read, because unread ids of any run are higher than that.
     """
-    runs = _runs(paths)
+    runs = _open_runs(paths)
     max_ids = max(_BLOCK_IDS // max(len(runs), 1), _MIN_IDS)
     while runs:
         for run in runs:
@@ -235,7 +226,7 @@ def _merged(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[n
         yield ids[order], owners[order]
 
 
-def _runs(paths: Sequence[Path]) -> list[_Run]:
+def _open_runs(paths: Sequence[Path]) -> list[_Run]:
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
         ids = path.stat().st_size // _ID_DTYPE.itemsize

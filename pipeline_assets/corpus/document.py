@@ -14,7 +14,7 @@ from pipeline_assets.spine.errors import InputError
 DeriveId = Callable[[str], str]
 """Function that derives the id of a text whose source has no id; picklable."""
 _NAMED = ("title", "url", "language")
-_PLACE = ("source_file", "source_row", "license_evidence")
+_ORIGIN = ("source_file", "source_row", "license_evidence")
 # Stricter than Python's parser, which reads milliseconds (`1512041251000`) as a day of the year 1512, and in some
 # versions accepts hour 24.
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ](?!24).*)?")
@@ -28,8 +28,8 @@ class Meta(msgspec.Struct, frozen=True):
         source_file: File of a source folder or a hub dataset.
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
         license_evidence: Evidence for `license_tag`.
-        title, url, language: Columns of these names, if they are non-empty text and not dates; else "".
-        extra: JSON object of all other columns, unchanged. It includes columns of these names with other values.
+        title, url, language: Columns of these names, if their value is text, not empty and not a date; else "".
+        extra: JSON object of all other columns, unchanged. A column `title` with another value is one of them.
     """
 
     source_file: str
@@ -44,7 +44,7 @@ class Meta(msgspec.Struct, frozen=True):
     def from_mapping(
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
-        """Build the meta of a row; columns with a field are removed from `columns`."""
+        """Build the meta of a row; removes the columns that have a field from `columns`."""
         named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
@@ -52,14 +52,14 @@ class Meta(msgspec.Struct, frozen=True):
     def columns(self) -> dict[str, Any]:
         """Return the source's columns by name, with origin and `license_evidence`.
 
-        The origin's names win over a source's own columns of these names, which only `extra` has.
+        These replace columns of the source that have their names; the replaced columns are in `extra` alone.
         """
         named = {name: value for name in _NAMED if (value := getattr(self, name))}
-        return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _PLACE}
+        return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN}
 
 
 def _is_plain_text(value: object) -> bool:
-    """Check whether a value is non-empty text and not a date.
+    """Check for text that is not empty and not a date.
 
     Readers that infer a column's type from its first rows would read titles such as `2013-05-18` as times.
     """
@@ -69,12 +69,8 @@ def _is_plain_text(value: object) -> bool:
 _meta_decoder = msgspec.json.Decoder(Meta)
 
 
-def arrow_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
-    """Return `Meta.columns` of an encoded `meta`.
-
-    Raises:
-        InputError: The bytes are not a valid meta.
-    """
+def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
+    """Decode a `meta`, and return its `Meta.columns`."""
     try:
         return _meta_decoder.decode(meta).columns()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -84,18 +80,14 @@ def arrow_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
 class Document(msgspec.Struct, frozen=True):
     """Text with its origin.
 
-    Fields are written in this order, so equal documents are equal bytes. Every document has every field; a missing
-    value is "". Readers of JSON lines infer a column's type from the first rows, and a column of nulls there would
-    reject the texts of another source.
+    Fields are written in this order, so equal documents are equal bytes. A missing value is "", not null: readers of
+    JSON lines infer a column's type from the first rows, and after a column of nulls would reject texts.
 
     Attributes:
-        text: Text of the source row; only NUL characters are removed.
-        source: Name of the source.
-        domain: Domain of the text.
-        doc_id: Stable id of the source, else `derived_doc_id`; unique in a corpus.
-        license_tag: Tag of the licence.
-        created_at: Date in the form of `parse_moment`.
-        meta: Source row and its other columns.
+        text: Text of the source row, without NUL characters.
+        domain: Kind of text according to the recipe, such as `web` or `code`.
+        doc_id: Id that the source row has, else `derive_doc_id`; unique in a corpus.
+        created_at: Date in the form of `to_iso_time`.
     """
 
     text: str
@@ -108,21 +100,21 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class RawDocument(Document, frozen=True):
-    """Document whose meta keeps its exact bytes."""
+    """Document whose meta stays encoded, byte for byte."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
 
 
-RAW_DOCUMENTS = msgspec.json.Decoder(RawDocument)
+RAW_DECODER = msgspec.json.Decoder(RawDocument)
 
 
-def with_text(document: RawDocument, text: str) -> bytes:
-    """Encode a document with another text as a line without its line feed."""
+def encode_with_text(document: RawDocument, text: str) -> bytes:
+    """Encode a document with another text, as a line without line feed."""
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 
 class DocumentText(msgspec.Struct, frozen=True):
-    """Fields for tokenizing; decoding skips the others."""
+    """Fields of a document that tokenizing needs; decoding skips the others."""
 
     doc_id: str
     text: str
@@ -136,11 +128,11 @@ class LicensedText(msgspec.Struct, frozen=True):
     license_tag: str
 
 
-def parse_moment(value: str | float | datetime.date | None) -> str:
+def to_iso_time(value: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC, in milliseconds: `2013-05-18T05:48:54.000`.
 
     A time without a zone is read as UTC, a day as its start. Text that does not begin like `2013-05-18` is kept; None
-    becomes "". All sources share one form, because readers of JSON lines could infer a time here and text there.
+    becomes "". With several forms, readers of JSON lines could infer times in one file and texts in another.
     """
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         with contextlib.suppress(ValueError):
@@ -155,9 +147,9 @@ def parse_moment(value: str | float | datetime.date | None) -> str:
     return value.isoformat(timespec="milliseconds")
 
 
-def derived_doc_id(dataset: str, config: str, split: str, text: str) -> str:
+def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:
     """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 
-    The revision is not included, so a text keeps its id and its split when the dataset changes.
+    Without the revision, a text keeps its id, and so its split, when the dataset changes.
     """
     return hashlib.sha256("\0".join((dataset, config, split, text)).encode("utf-8")).hexdigest()

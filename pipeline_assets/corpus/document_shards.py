@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """Document shard: name of its output, path in the corpus, file on disk, and rows."""
+    """Document shard: name of its output, path in the corpus, file on disk, rows."""
 
     name: str
     path: str
@@ -37,39 +37,34 @@ class Line(NamedTuple):
     line: bytes
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Consecutive lines of a shard, without its poison rows."""
 
     lines: list[Line]
     poison_rows: list[int]
 
 
-def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[Block]:
+def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
     """Yield the lines in the window, in blocks of at least `block_bytes`.
 
-    Raises:
-        InputError: The file is damaged, or its number of rows differs from the manifest's.
+    A number of rows that differs from the manifest's is an InputError, after the last block.
     """
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
         lines = data.removesuffix(b"\n").split(b"\n")
         inside = [Line(row, line) for row, line in window.enumerate_rows(lines, first)]
         poison_rows = [row for row, _ in inside if row in window.poison_rows]
-        yield Block(
-            [line for line in inside if line.row not in window.poison_rows] if poison_rows else inside, poison_rows
-        )
+        if poison_rows:
+            inside = [line for line in inside if line.row not in window.poison_rows]
+        yield LineBlock(inside, poison_rows)
         first += len(lines)
     if first != shard.rows:
         what = f"expected {shard.rows:,} rows, got {first:,}"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
 
-def decode(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines together, which takes half as long as one by one.
-
-    Raises:
-        InputError: A line is not a Document; the message has its row.
-    """
+def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
+    """Decode lines together, in half the time of single lines; an error names its row."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # raised again below, with its row
         documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
         if len(documents) == len(lines):
@@ -88,18 +83,14 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield blocks of the window's documents with their rows, and of poison rows.
-
-    Raises:
-        InputError: A line is not a Document, or an error of `read_lines`.
-    """
+    """Yield blocks of documents with their rows, and of poison rows, in the window."""
     for lines, poison_rows in read_lines(shard, window, block_bytes):
-        documents = decode(lines, shard, decoder)
+        documents = decode_lines(lines, shard, decoder)
         yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
 
 
 def shard_rows(corpus: Artifact) -> dict[str, int]:
-    """Return the number of documents of each shard, in manifest order."""
+    """Return the number of documents by shard path, in manifest order."""
     return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
 
 

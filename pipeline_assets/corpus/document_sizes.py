@@ -1,7 +1,7 @@
-"""Sizes of a source's documents, to detect a document that was not split.
+"""Sizes of a source's documents, to detect a file that should have been split.
 
-A file of one document per line that is read as one document is thousands of times larger than its neighbours. Such a
-document loses nothing but its boundaries, so it is a warning.
+A file with a document per line that is read as a single document is thousands of times larger than its neighbours. Its
+text is complete and only boundaries are missing, so it is a warning.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ SIZES = "document_sizes"
 LARGE_BYTES = 1_000_000
 TIMES_MEDIAN = 100
 _OUTSIZED = "outsized_document"
-_LEADING_BITS = 5  # kept of a size: a median is at most 1/16 too low
+_LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1/16 too low
 
 
 @dataclass
@@ -26,8 +26,8 @@ class DocumentSizes:
     """Histogram of a shard's document sizes in UTF-8 bytes, with the largest document.
 
     Attributes:
-        bins: number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
-        largest: size in bytes, doc_id, source file and source row.
+        bins: Number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
+        largest: Size in bytes, doc_id, source file and source row.
     """
 
     bins: Counter[int] = field(default_factory=Counter)
@@ -36,7 +36,7 @@ class DocumentSizes:
     def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
         """Count documents with their sizes in bytes."""
         for document, size in zip(documents, sizes, strict=True):
-            shift = max(size.bit_length() - _LEADING_BITS, 0)
+            shift = max(size.bit_length() - _LEADING_BITS, 0)  # number of low bits, which become 0
             self.bins[size >> shift << shift] += 1
             if size > self.largest[0]:
                 self.largest = size, document.doc_id, document.meta.source_file, document.meta.source_row
@@ -47,12 +47,10 @@ class DocumentSizes:
 
 
 def outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the largest document for the provenance if it is outsized, else nothing.
+    """Return provenance of the largest document if it is outsized, else an empty dict.
 
-    An outsized document has more than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size.
-
-    Args:
-        shards: `DocumentSizes.to_json` of each shard; empty for a shard that an earlier version wrote.
+    An outsized document has more than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. `shards` has
+    `DocumentSizes.to_json` of each shard, or an empty mapping if an earlier version wrote the shard.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
     for notes in shards:

@@ -1,20 +1,20 @@
 """Licences of texts such as LICENSE files, recognized by their words.
 
-A text is a licence if its words are exactly those of the licence, except for a title and lines with holders. A licence
-with an extra clause, or a list of several, is not recognized. An `SPDX-License-Identifier` counts as the text of its
-licence.
+A text is recognized if its words are exactly those of a licence, except for a title and lines with copyright holders. A
+licence with an extra clause, or a list of several licences, is not recognized. An `SPDX-License-Identifier` counts as
+the text of its licence.
 """
 
 import hashlib
 import re
 
-from pipeline_assets.corpus.licences import UNKNOWN, Licensed, licence_table
+from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.spine.manifest import canonical_sha256
 
 LICENCE_TEXT_BYTES = 1 << 18  # seven times the longest text of the table
 _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([\w.+ ()-]*[\w.+)])", re.IGNORECASE)
 _WORD = re.compile(r"[a-z0-9]+")
-# These lines are removed first: `_HOLDER`, whose `\W*` crosses lines, takes quadratic time with them.
+# Lines without words are removed first: `_HOLDER`, whose `\W*` crosses lines, takes quadratic time with them.
 _LINES_WITHOUT_WORDS = re.compile(r"\n\W*\n")
 # Any number of holders, one per line, but not a "copyright notice" within a licence. U+FFFD is a © in Latin-1.
 _HOLDER = re.compile(
@@ -56,12 +56,12 @@ _TEXTS = {
 _TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}
 
 
-def licence_of_text(text: str, evidence: str) -> Licensed:
+def licence_of_text(text: str, evidence: str) -> LicenceTag:
     """Identify the licence of a text; `unknown` if none or several match.
 
-    The evidence names the text; an SPDX identifier that is not in the table is appended.
+    The evidence is the name of the text, and an SPDX identifier that is not in the licence table, if any.
     """
-    stated = [licence_table().licensed(identifier, evidence) for identifier in _SPDX.findall(text)]
+    stated = [licence_table().find_licence(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
     untitled = _TITLE.sub("", prose)
     matches = {tag for words in (prose, untitled) if (tag := _TAGS.get(_words_sha256(words)))}
@@ -70,11 +70,11 @@ def licence_of_text(text: str, evidence: str) -> Licensed:
         heading.issuperset(_WORD.findall(licensed.tag)) for licensed in stated
     )
     if heading and not matches and not is_heading_of_stated:
-        stated += [Licensed(UNKNOWN, evidence)]
+        stated += [LicenceTag(UNKNOWN, evidence)]
     tags = matches | {licensed.tag for licensed in stated}
     if len(tags) == 1:
-        return stated[0] if stated else Licensed(tags.pop(), evidence)
-    return Licensed(UNKNOWN, next((licensed.evidence for licensed in stated if licensed.tag == UNKNOWN), evidence))
+        return stated[0] if stated else LicenceTag(tags.pop(), evidence)
+    return LicenceTag(UNKNOWN, next((licensed.evidence for licensed in stated if licensed.tag == UNKNOWN), evidence))
 
 
 def _words_sha256(text: str) -> str:
@@ -82,6 +82,6 @@ def _words_sha256(text: str) -> str:
 
 
 def licence_texts_fingerprint() -> str:
-    """Return the digest of everything on which `licence_of_text` depends."""
+    """Hash everything that determines the result of `licence_of_text`."""
     how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
     return canonical_sha256([licence_table().fingerprint, how, _TEXTS])

@@ -23,10 +23,9 @@ _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 
 
 class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Licence of the table; a condition is None if it is unknown.
+    """Licence of the table; an unknown condition is None.
 
     Attributes:
-        tag: Tag in documents.
         spdx: Identifier in the SPDX licence list; None if not listed.
         redistributable: Whether the text may be redistributed, also with changes.
         attribution: Whether redistribution requires attribution of authors or source.
@@ -48,15 +47,15 @@ _TABLE_FILE = MetadataFile("licence table", 1 << 20, "correct that entry", list[
 
 
 @dataclass(frozen=True)
-class Licensed:
-    """Tag of a document with its evidence, such as `row: license` or `recipe`."""
+class LicenceTag:
+    """Licence tag of a document, with evidence such as `row: license` or `recipe`."""
 
     tag: str
     evidence: str
 
 
 class LicenceTable:
-    """Licences by tag and alias."""
+    """Licences, which are found by tag, alias, SPDX identifier or URL."""
 
     def __init__(self, licences: Sequence[Licence]) -> None:
         self._by_tag = {licence.tag: licence for licence in licences}
@@ -70,56 +69,48 @@ class LicenceTable:
 
     def match_tag(self, value: str) -> str | None:
         """Return the tag for any spelling of a licence (`CC BY-SA 4.0`); None if unknown."""
-        return self._by_spelling.get(_normal(value))
+        return self._by_spelling.get(_normalize(value))
 
-    def tag_named(self, value: str, where: object) -> str:
-        """Return the tag of a licence in a recipe or command.
-
-        Raises:
-            UsageError: The licence is not in the table; the message suggests the nearest tag.
-        """
+    def require_tag(self, value: str, where: object) -> str:
+        """Return the tag of a licence in a recipe or command; UsageError if unknown."""
         tag = self.match_tag(value)
         if tag is None:
-            raise UsageError(f"unknown licence {value!r}", where, self.advice(value))
+            raise UsageError(f"unknown licence {value!r}", where, self.suggest_tag(value))
         return tag
 
-    def advice(self, value: str) -> str:
-        """Suggest the nearest tag for an unknown licence, or list all tags."""
-        nearest = difflib.get_close_matches(_normal(value), self._by_tag, n=1, cutoff=0.5)
+    def suggest_tag(self, value: str) -> str:
+        """Suggest the tag nearest to an unknown licence, or list all tags."""
+        nearest = difflib.get_close_matches(_normalize(value), self._by_tag, n=1, cutoff=0.5)
         if nearest:
             return f"did you mean {nearest[0]}? Add new licences to manifests/licences.json"
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
-    def licensed(self, value: str, evidence: str) -> Licensed:
-        """Return the tag of a stated licence; `unknown` if it is not in the table."""
+    def find_licence(self, value: str, evidence: str) -> LicenceTag:
+        """Find the tag of a source's licence; the tag `unknown` has the value as evidence."""
         tag = self.match_tag(value)
-        return Licensed(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else Licensed(tag, evidence)
+        return LicenceTag(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 
     def __len__(self) -> int:
         return len(self._by_tag)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of spellings and tags, on which the tags of documents depend."""
+        """Hash of spellings and tags, which determine the tags of documents."""
         return canonical_sha256(self._by_spelling)
 
     def digest(self) -> str:
-        """Return the digest of the whole table, on which reports depend."""
+        """Hash the whole table, on which reports depend."""
         return canonical_sha256([msgspec.to_builtins(licence) for licence in self._by_tag.values()])
 
 
 @functools.cache
 def licence_table() -> LicenceTable:
-    """Return the project's table."""
+    """Return the project's licence table."""
     return read_licences(TABLE)
 
 
 def read_licences(path: Path) -> LicenceTable:
-    """Read a licence table from a JSON file.
-
-    Raises:
-        InputError: The file is unreadable, or two licences share a tag or an alias.
-    """
+    """Read a licence table from a JSON file, and check that no spelling has two tags."""
     try:
         licences = _TABLE_FILE.read(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -131,17 +122,15 @@ def read_licences(path: Path) -> LicenceTable:
                 what = f"{spelling!r} is both {seen[spelling]} and {licence.tag}"
                 raise InputError(what, path, "remove the spelling from one of them")
     if UNKNOWN not in {licence.tag for licence in licences}:
-        raise InputError(
-            "licence `unknown` is missing", path, "add it, because documents without a known licence carry it"
-        )
+        fix = "add it, because documents without a known licence carry it"
+        raise InputError("licence `unknown` is missing", path, fix)
     return LicenceTable(licences)
 
 
 def attribution_text(table: LicenceTable, sources: Mapping[str, Iterable[str]]) -> str:
-    """Write the text of an ATTRIBUTION file.
+    """Return the text of an ATTRIBUTION file, from the licence tags of each source.
 
-    It lists the sources whose licence requires attribution, and those for which that is unknown. `sources` has
-    the tags of each source by name.
+    It lists the sources whose licence requires attribution, or for which that is unknown.
     """
     attributed: list[str] = []
     unknown: list[str] = []
@@ -160,25 +149,21 @@ def attribution_text(table: LicenceTable, sources: Mapping[str, Iterable[str]]) 
 
 def _spellings(licence: Licence) -> set[str]:
     named = {licence.tag, *licence.aliases} | ({licence.spdx} if licence.spdx else set())
-    return {_normal(spelling) for spelling in named} | ({_normal(licence.url)} if licence.url else set())
+    return {_normalize(spelling) for spelling in named} | ({_normalize(licence.url)} if licence.url else set())
 
 
-def _normal(value: str) -> str:
+def _normalize(value: str) -> str:
     return value.strip().lower().rstrip("/").translate(_WORD_GAPS)
 
 
-def stated_tag(licence: str | None) -> str:
+def tag_or_unknown(licence: str | None) -> str:
     """Return the tag of a row's licence; `unknown` if missing or not in the table."""
     return UNKNOWN if licence is None else licence_table().match_tag(licence) or UNKNOWN
 
 
-def known_tag(tag: str) -> str:
-    """Return the tag of a licence in a recipe, for pydantic validators.
-
-    Raises:
-        ValueError: The licence is not in the table; the message suggests the nearest tag.
-    """
+def check_tag(tag: str) -> str:
+    """Return the tag of a licence in a recipe, for pydantic; ValueError if unknown."""
     known = licence_table().match_tag(tag)
     if known is None:
-        raise ValueError(f"unknown licence {tag!r}: {licence_table().advice(tag)}")
+        raise ValueError(f"unknown licence {tag!r}: {licence_table().suggest_tag(tag)}")
     return known

@@ -1,4 +1,4 @@
-"""Markdown with external texts, which are escaped."""
+"""Markdown that quotes external texts, which are escaped."""
 
 import re
 from collections.abc import Sequence
@@ -11,10 +11,7 @@ _PIPE = re.compile(r"(\\*)\|")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
-    """Format a table as lines; the cells are Markdown, or integers to be grouped.
-
-    Without rows, the result is the line "(none)".
-    """
+    """Format a table as lines; the digits of integer cells are grouped."""
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
@@ -27,15 +24,15 @@ def code(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Escape text that would end its table cell."""
+    """Escape text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 
 
-def plain(text: str) -> str:
-    """Escape text on one line, so that no part is a mark, an image or a link.
+def escape(text: str) -> str:
+    """Escape text, on one line, so that it contains no formatting, image or link.
 
-    Text with a possible address becomes code, because readers of GitHub's Markdown, such as the UI, turn addresses into
-    links after unescaping, except in code.
+    Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn unescaped
+    addresses into links, except in code.
     """
     line = " ".join(text.split()).translate(VISIBLE)
     if not _ADDRESS.search(line):

@@ -17,14 +17,13 @@ from pipeline_assets.corpus.sampling import SPLITS, Split
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 
-_SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
-_ID_BLOCK = 1 << 22
-_ONE_PER_CENT = 100
+_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits
+_BLOCK_IDS = 1 << 22
 
 
 def index_reads_back(split: Artifact) -> Verdict:
     """Check that tokens.idx matches tokens.bin and the lengths in documents.parquet."""
-    dataset = _dataset(split)
+    dataset = _open_dataset(split)
     lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
     holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
     summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
@@ -36,12 +35,12 @@ def ids_in_range(split: Artifact) -> Verdict:
 
     No other id may be a special token.
     """
-    dataset = _dataset(split)
+    dataset = _open_dataset(split)
     ends = (dataset.pointers // 4 + dataset.lengths - 1).astype(np.int64)
     closed = int((dataset.tokens[ends] == END_OF_TEXT).sum()) if len(ends) else 0
     special = invalid = 0
-    for start in range(0, len(dataset.tokens), _ID_BLOCK):
-        block = dataset.tokens[start : start + _ID_BLOCK]
+    for start in range(0, len(dataset.tokens), _BLOCK_IDS):
+        block = dataset.tokens[start : start + _BLOCK_IDS]
         invalid += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
         special += int((block == END_OF_TEXT).sum())
     holds = invalid == 0 and closed == special == len(ends)
@@ -60,7 +59,7 @@ def token_budget_met(split: Artifact) -> Verdict:
     budget = decisions["token_budget"]
     missing = budget - tokens
     summary, numbers = f"{tokens:,} of {budget:,} tokens", {"tokens": tokens, "token_budget": budget}
-    if missing * _ONE_PER_CENT <= budget:
+    if missing * 100 <= budget:  # at most 1 %
         return Verdict(True, summary, numbers)
     summary += f", {missing / budget:.1%} missing: "
     if not decisions["budget_met"]:
@@ -80,7 +79,7 @@ def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
 
     The limit is a binomial interval of 4.5 standard deviations around the recipe's fraction.
     """
-    ledger = _split(dataset, "valid").manifest.identity.ledger
+    ledger = _open_split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
     documents = ledger.rows_in - ledger.total_rejected
     valid = documents - ledger.dropped.get("other_split", 0)
@@ -92,10 +91,9 @@ def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
 
 def no_document_in_both_splits(dataset: Artifact) -> Verdict:
     """Check that no doc_id is in both splits."""
-    both, valid = _valid_in_train(dataset, _doc_ids)
-    return Verdict(
-        both == 0, f"{both:,} of {valid:,} valid documents have an id of a train document", {"in_both": both}
-    )
+    both, valid = _count_valid_in_train(dataset, _doc_ids)
+    summary = f"{both:,} of {valid:,} valid documents have an id of a train document"
+    return Verdict(both == 0, summary, {"in_both": both})
 
 
 def no_valid_text_in_train(dataset: Artifact) -> Verdict:
@@ -103,17 +101,17 @@ def no_valid_text_in_train(dataset: Artifact) -> Verdict:
 
     Some may, because the source dataset repeats pages across dumps.
     """
-    repeated, valid = _valid_in_train(dataset, _token_runs)
+    repeated, valid = _count_valid_in_train(dataset, _token_runs)
     summary = f"{repeated:,} of {valid:,} valid documents have the text of a train document"
     return Verdict(repeated == 0, summary, {"valid_texts_in_train": repeated})
 
 
-def _split(dataset: Artifact, split: Split) -> Artifact:
+def _open_split(dataset: Artifact, split: Split) -> Artifact:
     digests = {entry.get("member"): entry["digest"] for entry in dataset.manifest.identity.inputs}
     return open_artifact(dataset.folder / split, digests[split])
 
 
-def _dataset(split: Artifact) -> IndexedDataset:
+def _open_dataset(split: Artifact) -> IndexedDataset:
     return read_indexed_dataset(split.folder / Path(TOKENS).stem)
 
 
@@ -123,23 +121,23 @@ def _doc_ids(split: Artifact) -> list[bytes]:
 
 def _token_runs(split: Artifact) -> list[memoryview]:
     """Return each document's ids as mapped bytes; equal ids decode to equal texts."""
-    dataset = _dataset(split)
+    dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)
-    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4
+    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4  # bytes: ids are int32
     return [
         memoryview(data)[int(end) - int(length) * 4 : int(end)]
         for end, length in zip(ends, dataset.lengths, strict=True)
     ]
 
 
-def _valid_in_train(
+def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count the values of valid that are also in train, and all values of valid."""
-    train, valid = (_hashes(read_values(_split(dataset, split))) for split in SPLITS)
+    """Count the values of valid documents that train has too, and all of valid."""
+    train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 
 
-def _hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
+def _hash_values(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
     """Return 128 bits of each value's sha256, shape (values,)."""
     return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import encode_index
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
+from pipeline_assets.corpus.sampling import SPLIT_RULE, Split, count_fitting, describe_split, split_budget
 from pipeline_assets.corpus.tokens.encode import (
     OTHER_SPLIT,
     DocumentTable,
@@ -49,7 +49,7 @@ DOCUMENTS_SCHEMA = pa.schema(
 
 
 class MegatronRecipe(RecipeSection):
-    """Recipe of the token files.
+    """Recipe of the token files of both splits.
 
     Attributes:
         token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
@@ -60,13 +60,13 @@ class MegatronRecipe(RecipeSection):
     token_budget: int = pydantic.Field(gt=0)
     valid_fraction: Share
 
-    def described(self) -> dict[str, Any]:
-        """Describe split rule and tokenizer for a manifest of the documents."""
-        return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.described()}
+    def describe(self) -> dict[str, Any]:
+        """Describe split rule and tokenizer in a manifest."""
+        return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.describe()}
 
 
 def build_split(
-    building: StagingDir,
+    staging: StagingDir,
     corpus: Artifact,
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
@@ -76,25 +76,22 @@ def build_split(
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
 
-    Shards are encoded in parallel. The split has the longest prefix of documents in manifest order that fits its
-    budget; later shards are in no file or count. If the fast tokenizer disagrees with the oracle, the oracle encodes
-    everything.
-
-    Raises:
-        InputError: A shard is damaged.
+    The split has the longest prefix of its documents, in manifest order, that fits its budget; shards after that prefix
+    are in no file or count. If the fast tokenizer disagrees with the oracle, the oracle encodes everything.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [
         DocumentShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
         for number, file in enumerate(shards)
     ]
-    receipts, files, lengths, cut = with_oracle_fallback(
-        TokenizerFile(recipe.tokenizer, settings.vocabulary, driver),
-        lambda tokenizer: _join(
-            building, to_encode, budget, _encoded(building, to_encode, tokenizer, recipe, split, settings)
-        ),
-    )
-    files.append(gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
+
+    def encode(tokenizer: TokenizerFile) -> _Joined:
+        encoded = _encode_shards(staging, to_encode, tokenizer, recipe, split, settings)
+        return _join_shards(staging, to_encode, budget, encoded)
+
+    tokenizer = TokenizerFile(recipe.tokenizer, settings.vocabulary, driver)
+    receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
+    files.append(concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
     dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
@@ -106,7 +103,7 @@ def build_split(
             "tokens": tokens,
         },
         decisions={
-            "split_rule": RULE,
+            "split_rule": SPLIT_RULE,
             "token_budget": budget,
             "budget_met": bool(unread) or counts["documents"] > len(lengths) or tokens == budget,
             "end_of_document": END_OF_TEXT,
@@ -124,8 +121,8 @@ def build_split(
     )
 
 
-def _encoded(
-    building: StagingDir,
+def _encode_shards(
+    staging: StagingDir,
     shards: Sequence[DocumentShard],
     tokenizer: TokenizerFile,
     recipe: MegatronRecipe,
@@ -139,18 +136,18 @@ def _encoded(
     )
     sizes = [shard.file.stat().st_size for shard in shards]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    settings = limit_workers(building, settings, sizes)
-    return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, building, settings, warm_up)
+    settings = limit_workers(staging, settings, sizes)
+    return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, staging, settings, warm_up)
 
 
 class _Joined(NamedTuple):
     """Joined shards of a split.
 
     Attributes:
-        receipts: Receipts of the shards within the budget.
+        receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
         lengths: Tokens per document, shape (documents,).
-        cut: The first document that exceeds the budget, if any.
+        cut: First document that exceeds the budget, or empty.
     """
 
     receipts: list[Receipt]
@@ -159,29 +156,31 @@ class _Joined(NamedTuple):
     cut: list[dict[str, Any]]
 
 
-def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]) -> _Joined:
-    """Join each encoded shard in order, while workers encode the next ones."""
+def _join_shards(
+    staging: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]
+) -> _Joined:
+    """Join encoded shards in order up to the budget, while workers encode later ones."""
     receipts: list[Receipt] = []
     lengths: list[NDArray[np.int32]] = []
     cut = DOCUMENTS_SCHEMA.empty_table()
     with (
-        DurableFile(building.path(TOKENS)) as tokens,
-        ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
+        DurableFile(staging.path(TOKENS)) as tokens,
+        ParquetOutput(staging.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
         contextlib.closing(encoded),
     ):
         for shard, receipt in zip(shards, encoded, strict=False):
             receipts.append(receipt)
-            table = _documents(building, shard, receipt)
-            fitting = documents_that_fit(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
+            table = _document_rows(staging, shard, receipt)
+            fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
             fits, cut = table.slice(0, fitting), table.slice(fitting, 1)
             lengths.append(to_numpy(fits["tokens"]))
             documents.write(fits)
-            tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
+            tokens.append(staging.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
             if len(cut) or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
     index = encode_index(all_lengths)
-    index_sha256 = write_durably(building.path(INDEX), index)
+    index_sha256 = write_durably(staging.path(INDEX), index)
     files = [
         OutputFile.plain(TOKENS, len(all_lengths), tokens),
         OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
@@ -190,17 +189,16 @@ def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, en
     return _Joined(receipts, files, all_lengths, cut.rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist())
 
 
-def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
+def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
     """Return the rows of documents.parquet for a shard."""
-    table = DocumentTable(building.path(receipt.files[1].path))
+    table = DocumentTable(staging.path(receipt.files[1].path))
     paths = repeat_text(shard.path, len(table.rows))
-    return pa.Table.from_arrays(
-        [table.doc_ids, paths, to_arrow(table.rows), to_arrow(table.tokens)], schema=DOCUMENTS_SCHEMA
-    )
+    columns = [table.doc_ids, paths, to_arrow(table.rows), to_arrow(table.tokens)]
+    return pa.Table.from_arrays(columns, schema=DOCUMENTS_SCHEMA)
 
 
 def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
-    """Describe both splits as one dataset, with budget and actual tokens."""
+    """Describe both splits as one dataset, with its token budget and actual tokens."""
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
     return BuildResult(
         files=[],
@@ -208,6 +206,6 @@ def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -
         decisions={
             "token_budget": recipe.token_budget,
             "tokens_reached": sum(count["tokens"] for count in counts.values()),
-            "split_rule": RULE,
+            "split_rule": SPLIT_RULE,
         },
     )

@@ -20,20 +20,20 @@ REPORT_JSON, REPORT_HTML = "report.json", "report.html"
 _DECIMALS = ("share", "efficiency", "fraction", "epochs")  # suffixes of keys whose values are decimals as text
 
 
-def write_report(building: StagingView, report: object) -> OutputFile:
+def write_report(staging: StagingView, report: object) -> OutputFile:
     """Write `report.json`, which has all content of the page."""
     content = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
-    return building.write(REPORT_JSON, content.encode() + b"\n")
+    return staging.write(REPORT_JSON, content.encode() + b"\n")
 
 
-def write_page(building: StagingView, manifest: Manifest) -> OutputFile:
+def write_page(staging: StagingView, manifest: Manifest) -> OutputFile:
     """Write `report.html` from `report.json` and the manifest."""
-    report = json.loads(building.path(REPORT_JSON).read_bytes())
-    return building.write(REPORT_HTML, render(report, manifest).encode())
+    report = json.loads(staging.path(REPORT_JSON).read_bytes())
+    return staging.write(REPORT_HTML, render_report(report, manifest).encode())
 
 
-def render(report: Mapping[str, Any], manifest: Manifest) -> str:
-    """Render a report; every value is escaped, because reports quote web pages."""
+def render_report(report: Mapping[str, Any], manifest: Manifest) -> str:
+    """Render a report as HTML; values are escaped, because reports quote web pages."""
     return _template().render(report=report, manifest=manifest).strip() + "\n"
 
 
@@ -49,7 +49,7 @@ def _template() -> "jinja2.Template":
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    environment.filters |= {"at": _at, "columns": _columns, "named": _named}
+    environment.filters |= {"at": _value_at, "columns": _parse_columns, "named": _named_records}
     environment.globals |= {"length_bars": plots.length_bars, "score_bars": plots.score_bars}
     source = importlib.resources.files("pipeline_assets.corpus").joinpath("report.html.jinja").read_text("utf-8")
     return environment.from_string(source)
@@ -62,19 +62,19 @@ def _format_value(value: object) -> object:
     return value.translate(VISIBLE) if type(value) is str else value  # Markup comes from the template itself
 
 
-def _named(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:
-    """Return records with their names, which are empty for a list."""
+def _named_records(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:
+    """Return records with their names; in a list, every name is empty."""
     return list(records.items()) if isinstance(records, Mapping) else [("", record) for record in records]
 
 
-def _columns(keys: str) -> list[tuple[str, str]]:
-    """Split keys into paths and heads; `PATH=HEAD` overrides the path as head."""
+def _parse_columns(keys: str) -> list[tuple[str, str]]:
+    """Split a text of column keys, `PATH` or `PATH=HEAD`, into paths and column heads."""
     pairs = [key.partition("=") for key in keys.split()]
     return [(path, (head or path).replace("_", " ")) for path, _, head in pairs]
 
 
-def _at(record: Any, path: str) -> Any:
-    """Return the value at a path, None if missing; decimals as text become floats."""
+def _value_at(record: Any, path: str) -> Any:
+    """Return the value at a dotted path; text with a decimal becomes a float."""
     for part in filter(None, path.split(".")):
         record = record[int(part)] if isinstance(record, list) else record.get(part)
     return float(record) if isinstance(record, str) and path.endswith(_DECIMALS) else record

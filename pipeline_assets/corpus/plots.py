@@ -1,15 +1,15 @@
-"""Bars of plots: counts by length or by score, with labels."""
+"""Histograms of lengths and scores as bars with labels."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _CHARACTERS = "▁▂▃▄▅▆▇█"
-_SHOWN_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
+_SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
 
 
 class Bar(NamedTuple):
-    """Bar with its count, label and a description of the range."""
+    """Bar: count, label, and description of its range (`of 4 to 7 tokens`)."""
 
     amount: int
     label: str
@@ -19,16 +19,15 @@ class Bar(NamedTuple):
 def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:
     """Return a bar for each power of two between shortest and longest length.
 
-    Args:
-        lengths: Counts by bin, where bin k has 2**k <= tokens < 2**(k + 1), or by these powers.
+    `lengths` has counts by bin, where bin k has 2**k <= tokens < 2**(k + 1), or counts by these powers as text.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
     powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
-    return [Bar(counts.get(power, 0), _short(power), f"of {power:,} to {2 * power - 1:,} tokens") for power in powers]
+    return [Bar(counts.get(power, 0), _label(power), f"of {power:,} to {2 * power - 1:,} tokens") for power in powers]
 
 
-def _short(number: int) -> str:
+def _label(number: int) -> str:
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
         if number >= unit:
             return f"{number // unit}{name}"
@@ -36,11 +35,11 @@ def _short(number: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
-    """Return a bar per bin from the first with rows; the last has all higher bins.
+    """Return a bar per bin, from the first with rows; the last has all higher bins.
 
-    `bins` has the counts from each edge on; empty bins at the end may be missing.
+    `bins` has the count between each edge and the next; empty bins at the end may be missing.
     """
-    reached, enough = list(itertools.accumulate(bins)), _SHOWN_SHARE * sum(bins)
+    reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]
     counted = [(bins[number], f"{edges[number]:.1f}") for number in shown[:-1]]
     counted += [(sum(bins[number:]), f"{edges[number]:.1f}+") for number in shown[-1:]]
@@ -48,10 +47,11 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
 
 
 def text_plot(bars: Sequence[Bar]) -> str:
-    """Plot bars as characters between the first label and the last."""
+    """Plot bars as characters, between their first and last label."""
     return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 
 
 def text_bars(counts: Sequence[int]) -> str:
-    """Plot counts as characters; only 0 has the lowest character."""
+    """Plot counts as characters."""
+    # Height 7 · count / maximum, rounded up (-(-a // b) is the ceiling of a / b), so only 0 has the lowest character.
     return "".join(_CHARACTERS[-(-7 * count // max(counts))] for count in counts)

@@ -1,8 +1,7 @@
-"""Counts of a corpus by source, domain and licence.
+"""Profiles of corpora: documents, bytes and tokens by source, domain and licence.
 
-The counts are documents, bytes, tokens and lengths. The stage `profile` counts one Document shard; the counts of shards
-add up to those of the corpus, in any order. It also writes the document ids, so that ids of several sources can be
-compared.
+The stage `profile` counts one shard of documents, and writes their ids, which the report compares between sources. The
+profiles of all shards add up to the corpus, in any order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,11 +48,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a group of documents.
+    """Counts of a group of documents; tokens exclude the end of text.
 
-    Attributes:
-        documents, characters, utf8_bytes, tokens: Totals; tokens exclude the end of text.
-        lengths: Documents by length in tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also 0 tokens.
+    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also 0 tokens.
     """
 
     documents: int = 0
@@ -82,12 +79,8 @@ def profile_shard(
     tokenizer_sha256: str,
     vocabulary: Path | None = None,
 ) -> Receipt:
-    """Count the documents of a shard; the receipt has counts as notes, ids as file.
-
-    Raises:
-        InputError: A line is not a Document, or is a poison row, which would be missing from the counts.
-    """
-    if window.poison_rows:
+    """Count the documents of a shard; the receipt has the profile and the file of ids."""
+    if window.poison_rows:  # it would be missing from the counts
         raise poison_row_error(min(window.poison_rows), "counting", shard.file)
     encoder = load_encoder(tokenizer_sha256, vocabulary)
     profiles: list[Profile] = []
@@ -102,25 +95,24 @@ def profile_shard(
             profiles.append({group: _count(group_texts, encoder) for group, group_texts in texts.items()})
             rows += len(documents)
     file = ids.output(name)
-    return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(merged(profiles))})
+    return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(merge(profiles))})
 
 
-def merged(profiles: Iterable[Profile]) -> dict[Group, Counts]:
-    """Add up profiles; groups with most tokens come first, equal ones by name."""
-    return _added_up(item for profile in profiles for item in profile.items())
+def merge(profiles: Iterable[Profile]) -> dict[Group, Counts]:
+    """Add up profiles; groups are sorted by tokens, descending, then by name."""
+    return _sum_by_key(item for profile in profiles for item in profile.items())
 
 
-def by(profile: Profile, field: str) -> dict[str, Counts]:
-    """Add up counts by `source`, `domain` or `license_tag`, most tokens first."""
-    return _added_up((str(getattr(group, field)), counts) for group, counts in profile.items())
+def sum_by(profile: Profile, field: str) -> dict[str, Counts]:
+    """Add up counts by `source`, `domain` or `license_tag`, in the order of `merge`."""
+    return _sum_by_key((str(getattr(group, field)), counts) for group, counts in profile.items())
 
 
-def total(profile: Profile) -> Counts:
-    """Add up the counts of all groups."""
+def sum_all(profile: Profile) -> Counts:
     return sum(profile.values(), Counts())
 
 
-def _added_up(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
+def _sum_by_key(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
     sums: dict[K, Counts] = {}
     for key, counts in parts:
         sums[key] = sums.get(key, Counts()) + counts
@@ -128,12 +120,12 @@ def _added_up(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
 
 
 def to_json(profile: Profile) -> list[dict[str, Any]]:
-    """Return a list of groups with their counts."""
+    """Convert a profile to a list of groups with their counts."""
     return [asdict(group) | asdict(counts) for group, counts in profile.items()]
 
 
 def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
-    """Read a profile from the list that `to_json` returned."""
+    """Read a profile from the list of `to_json`."""
     return {msgspec.convert(entry, Group): msgspec.convert(entry, Counts) for entry in entries}
 
 

@@ -1,7 +1,7 @@
 """Reservoirs: k random rows of a stream of unknown length, in one pass.
 
-Random numbers come from SplitMix64 (see `packing.mixture`), whose i-th number depends only on seed and i. Logarithms
-come from `decimal`, which rounds correctly by its specification, so that a sample does not depend on a version of libm.
+Random numbers are those of SplitMix64 (see `packing.hashed_order`), whose i-th number depends only on seed and i.
+Logarithms are those of `decimal`, which are correctly rounded on every machine; those of libm are not.
 """
 
 import decimal
@@ -20,35 +20,36 @@ _ONE = Decimal(1)
 
 
 class SplitMix64(msgspec.Struct):
-    """Seeded sequence of 64-bit numbers; `thrown` counts the used ones."""
+    """Seeded sequence of 64-bit numbers; `draws` counts the drawn numbers."""
 
     start: int
-    thrown: int = 0
+    draws: int = 0
 
-    def bits(self) -> int:
-        self.thrown += 1
-        mixed = (self.start + self.thrown * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+    def draw_bits(self) -> int:
+        """Draw 64 bits: add the odd constant to the state, then mix (Steele et al. 2014)."""
+        self.draws += 1
+        mixed = (self.start + self.draws * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         return mixed ^ (mixed >> 31)
 
-    def below(self, things: int) -> int:
+    def draw_below(self, things: int) -> int:
         """Draw a number in 0 … things - 1, uniform up to a bias of things / 2^64."""
-        return self.bits() * things >> 64
+        return self.draw_bits() * things >> 64  # floor(fraction · things), where bits / 2^64 is a fraction in [0, 1)
 
-    def fraction(self) -> Decimal:
+    def draw_fraction(self) -> Decimal:
         """Draw a fraction in (0, 1)."""
-        return _EXACT.divide(2 * self.bits() + 1, 1 << 65)
+        return _EXACT.divide(2 * self.draw_bits() + 1, 1 << 65)  # (bits + 1/2) / 2^64, which is neither 0 nor 1
 
-    def log(self) -> Decimal:
-        return _EXACT.ln(self.fraction())
+    def draw_log(self) -> Decimal:
+        return _EXACT.ln(self.draw_fraction())
 
 
 class Reservoir(Generic[T]):
     """Uniform sample of at most k rows of a stream.
 
-    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): row number i draws a place among i, and
-    enters if that is one of the first k.
+    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): row i of the stream draws one of i places,
+    and replaces the row at that place if it is one of the first k.
     """
 
     def __init__(self, k: int, dice: SplitMix64) -> None:
@@ -57,9 +58,9 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row enters; if so, call `insert` or `refuse` next."""
+        """Check whether the next row enters; if so, call `insert` or `refuse`."""
         self._rows += 1
-        self._place = self._rows - 1 if self._rows <= self.k else self.dice.below(self._rows)
+        self._place = self._rows - 1 if self._rows <= self.k else self.dice.draw_below(self._rows)
         return self._place < self.k
 
     def refuse(self) -> None:
@@ -67,7 +68,7 @@ class Reservoir(Generic[T]):
         self._rows -= 1
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
-        """Insert the selected row, and return the row that it replaces, if any."""
+        """Insert the selected row, and return the row that it replaced, if any."""
         replaced = self.items[self._place : self._place + 1]
         self.items[self._place : self._place + 1] = [item]
         return replaced[0] if replaced else None
@@ -76,9 +77,9 @@ class Reservoir(Generic[T]):
 class WeightedReservoir(Reservoir[T]):
     """Weighted sample of at most k rows of a stream.
 
-    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"). The result is distributed as if
-    rows were drawn one by one without replacement, with probabilities proportional to the remaining weights. A row of
-    weight w has the key u^(1/w), u random in (0, 1); the rows with the k largest keys are drawn.
+    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"): a row of weight w has the key
+    u^(1/w), with u random in (0, 1), and the rows with the k largest keys are drawn. So rows are drawn as if one by one
+    without replacement, with probabilities proportional to the weights of the remaining rows.
     """
 
     def __init__(self, k: int, dice: SplitMix64) -> None:
@@ -98,14 +99,15 @@ class WeightedReservoir(Reservoir[T]):
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
         least, self._place = self._keys[0] if is_full else (None, len(self.items))
-        # A key enters if it exceeds the least key, log u / w > log key: u is drawn between that bound and 1.
+        # A selected row has a key above the least one: log(u) / w > least, so u is drawn in (exp(least · w), 1).
         bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))
-        u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.dice.fraction(), bound)
+        u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.dice.draw_fraction(), bound)  # (1 - bound) · fraction + bound
         key = _EXACT.divide(_EXACT.ln(u), w), self._place
         replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
-            self._jump = float(_EXACT.divide(self.dice.log(), self._keys[0][0]))
+            # No row enters while the weights since now sum to less than log(v) / least, with v random in (0, 1).
+            self._jump = float(_EXACT.divide(self.dice.draw_log(), self._keys[0][0]))
         return replaced
 
 

@@ -19,9 +19,9 @@ from pipeline_assets.spine.section import RecipeSection, Share
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")
-RULE = "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+SPLIT_RULE = "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
 SELECTION_STAGE = StageVersion("text_selection", 2)
-_SHOWN_SHARDS = 5
+_PREVIEW_SHARDS = 5
 
 
 class SelectionRecipe(RecipeSection):
@@ -41,11 +41,7 @@ class TextRecipe(SelectionRecipe):
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """Select shards and state their invariants; the caller verifies each shard's hash.
-
-    Raises:
-        UsageError: A pattern matches no shard.
-    """
+    """List the selected shards, with invariants; the caller verifies their hashes."""
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
@@ -80,7 +76,7 @@ def selected_shards(selection: Manifest) -> Sequence[FileContent]:
 
 def preview_selection(selection: Artifact) -> list[dict[str, str]]:
     """Preview the first shards of a text manifest."""
-    shards = selection.manifest.identity.decisions["shards"][:_SHOWN_SHARDS]
+    shards = selection.manifest.identity.decisions["shards"][:_PREVIEW_SHARDS]
     return [
         {"shard": shard["path"], "documents": f"{shard['rows']:,}", "sha256": shard["content_sha256"]}
         for shard in shards
@@ -93,20 +89,17 @@ def describe_split(valid_fraction: str) -> dict[str, str]:
         "name": "sha256_first_64_bits",
         "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "
         "valid_fraction of 2**64; else it is train",
-        "formula": RULE,
+        "formula": SPLIT_RULE,
         "valid_fraction": valid_fraction,
     }
 
 
 def split_rule(valid_fraction: str) -> Callable[[str], Split]:
-    """Return a function that assigns a doc_id to a split.
+    """Return a function that assigns a doc_id to a split by `SPLIT_RULE`.
 
-    A document is valid if the first 64 bits of its doc_id's sha256, as a number, are below valid_fraction * 2**64.
-
-    Args:
-        valid_fraction: Decimal string in [0, 1], such as "0.1".
+    `valid_fraction` is a decimal string in [0, 1], such as "0.1".
     """
-    threshold = int(Fraction(valid_fraction) * 2**64)
+    threshold = int(Fraction(valid_fraction) * 2**64)  # a float would round the decimal
 
     def assign_split(doc_id: str) -> Split:
         digest = hashlib.sha256(doc_id.encode("utf-8")).digest()
@@ -116,16 +109,15 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
 
 
 def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
-    """Return the tokens of one split; the fraction of valid is rounded down."""
+    """Return the token budget of one split; the share of valid is rounded down."""
     valid = int(Fraction(valid_fraction) * token_budget)
     return valid if split == "valid" else token_budget - valid
 
 
-def documents_that_fit(lengths: NDArray[np.int32], budget: int) -> int:
+def count_fitting(lengths: NDArray[np.int32], budget: int) -> int:
     """Count the documents of the longest prefix with at most `budget` tokens.
 
-    The first document that does not fit ends the prefix, even if later ones are shorter. `lengths` has the tokens per
-    document, shape (documents,), and may be empty.
+    `lengths` has the tokens per document, shape (documents,), and may be empty.
     """
-    ends = np.cumsum(lengths, dtype=np.int64)
+    ends = np.cumsum(lengths, dtype=np.int64)  # tokens of each prefix, ascending
     return int(np.searchsorted(ends, budget, side="right"))

@@ -15,7 +15,7 @@ from pipeline_assets.spine.section import RecipeError
 def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
     """Divide a total by weights into integers, by the largest remainder method.
 
-    Each share is rounded down; the rest goes to the largest remainders, the first ones of equals.
+    Each share is rounded down; the shares with the largest remainders get one more, the first shares on ties.
     """
     shares = [int(weight * total) for weight in weights]
     remainders = [weight * total - share for weight, share in zip(weights, shares, strict=True)]
@@ -25,11 +25,11 @@ def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
 
 
 def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the weights; raise ValueError unless all are above 0 with sum 1."""
+    """Check that all weights are above 0 and sum to 1, for pydantic."""
     for source, weight in weights.items():
-        if not _is_above_zero(weight):
+        if not _is_positive_decimal(weight):
             raise ValueError(f"weight of {source} must be a decimal above 0, such as '0.25', got {weight!r}")
-    if wrong := _wrong_sum(weights.values()):
+    if wrong := _sum_error(weights.values()):
         raise ValueError(wrong)
     return weights
 
@@ -37,13 +37,13 @@ def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
 Weights = Annotated[Mapping[str, str], pydantic.AfterValidator(check_weights)]
 
 
-def _is_above_zero(weight: str) -> bool:
+def _is_positive_decimal(weight: str) -> bool:
     digits = weight.replace(".", "", 1)
     return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Decimal(weight) > 0
 
 
-def _wrong_sum(weights: Collection[str]) -> str | None:
-    """Return an error message if weights, each a decimal above 0, do not sum to 1."""
+def _sum_error(weights: Collection[str]) -> str | None:
+    """Return an error message if decimals do not sum to 1."""
     with decimal.localcontext(prec=1 + sum(map(len, weights))):  # enough for each digit of the sum
         total = sum(map(Decimal, weights), Decimal(0))
     return None if total == 1 else f"weights must sum to 1, got {total:f}"
@@ -52,25 +52,19 @@ def _wrong_sum(weights: Collection[str]) -> str | None:
 def check_recipe_weights(
     recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeError]:
-    """Yield the errors of a recipe's weights against its sources.
+    """Yield errors of the weights at a place in a recipe before its validation.
 
-    A wrong sum is an error here only if a weight has no quotes; the section itself checks quoted weights.
-
-    Args:
-        recipe: The recipe before validation.
-        place: Keys of the weights in the recipe.
-        sources: Names of the sources.
-        require_all: Whether a source without a weight is an error if others have one.
+    Weights must name sources; with `require_all`, every source needs a weight if any has one. The sum is checked only
+    if a weight has no quotes, because the section itself checks quoted weights.
     """
     weights = section_at(recipe, *place)
     numbers = [*map(str, weights.values())]
-    if numbers != [*weights.values()] and all(map(_is_above_zero, numbers)) and (wrong := _wrong_sum(numbers)):
+    if numbers != [*weights.values()] and all(map(_is_positive_decimal, numbers)) and (wrong := _sum_error(numbers)):
         yield RecipeError(place, wrong, "correct the weights")
     for name in weights:
         if name not in sources:
-            yield RecipeError(
-                (*place, name), f"{name} has a weight but is not a source", "correct the name, or remove it"
-            )
+            what = f"{name} has a weight but is not a source"
+            yield RecipeError((*place, name), what, "correct the name, or remove it")
     for name in sources:
         if require_all and weights and name not in weights:
             yield RecipeError(place, f"source {name} has no weight", f"add one, or remove `{place[-1]}`")

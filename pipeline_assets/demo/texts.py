@@ -50,7 +50,7 @@ class Draw(SplitMix64):
         return cls(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]))
 
     def choice(self, items: Sequence[str]) -> str:
-        return items[self.below(len(items))]
+        return items[self.draw_below(len(items))]
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
     result = []
     for number in range(count):
         draw = Draw.named(f"{site} {number}")
-        place, year, metres = place_name(draw.below(96)), 1700 + draw.below(320), draw.below(2000)
+        place, year, metres = place_name(draw.draw_below(96)), 1700 + draw.draw_below(320), draw.draw_below(2000)
         lead = (
             f"{place} lies at {metres} metres. Since {year} the Ångström family has had its café, in the Château Row."
         )
-        length = 25 + draw.below(40) if number % 40 == 39 else 2 + draw.below(6)
+        length = 25 + draw.draw_below(40) if number % 40 == 39 else 2 + draw.draw_below(6)
         url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(draw, length)])
         result.append(Page(url, text, place, licences[number % len(licences)]))
     return result
@@ -132,8 +132,8 @@ def quoted(text: str) -> str:
 def module(number: int) -> str:
     """Generate a Python module of about 2,000 characters."""
     draw, functions = Draw.named(f"module {number}"), list[str]()
-    for place in range(8 + draw.below(8)):
-        name, minimum = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.below(1000)
+    for place in range(8 + draw.draw_below(8)):
+        name, minimum = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.draw_below(1000)
         body = f"return [value for value in values if value > {minimum}]"
         functions.append(f'def {name}(values):\n    """{sentence(draw)}"""\n    {body}\n')
     return "\n\n".join(functions)

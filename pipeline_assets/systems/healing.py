@@ -86,7 +86,7 @@ class HealingRecipe(Recipe):
         return [(self.snapshot.dataset, self.snapshot.revision)]
 
     def _intended_use(self) -> dict[str, Any]:
-        return {"recipe": self.name, **self.megatron.described()}
+        return {"recipe": self.name, **self.megatron.describe()}
 
 
 def _take_snapshot(job: Job) -> BuildResult:

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedR
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, write_corpus_report
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -29,7 +29,7 @@ from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
-from pipeline_assets.corpus.licences import known_tag, licence_table
+from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
@@ -82,7 +82,7 @@ class StageARecipe(Recipe):
     @pydantic.field_validator("refuse_licences")
     @classmethod
     def _sort_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(map(known_tag, tags)))
+        return tuple(sorted(map(check_tag, tags)))
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
@@ -371,7 +371,7 @@ def _report(job: Job) -> BuildResult:
     by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     digest = job.target.tokenizer["sha256"]
-    return report_on(job.staging, sources, digest, licence_table(), job.run.settings, *joint)
+    return write_corpus_report(job.staging, sources, digest, licence_table(), job.run.settings, *joint)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:

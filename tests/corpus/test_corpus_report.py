@@ -19,7 +19,7 @@ from stage_a_sources import recipe_content, with_decontamination, with_dedup, wi
 
 from pipeline_assets.corpus.corpus_report import Example, build_report, total_ledger
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.pages import render
+from pipeline_assets.corpus.pages import render_report
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, Profile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -288,7 +288,7 @@ def page_of(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribut
     identity = Identity(StageVersion("report", 1), {}, [], None, {}, {}, [])
     built = {"started_at_utc": "2026-11-25T12:00:00+00:00", "command": {"typed": f"corpusmill run {name}"}}
     report = json.loads(msgspec.json.encode(build_report(profile, ledgers, licences, attribution)))
-    return render(report, Manifest("stage_a/report", name, identity, [], built))
+    return render_report(report, Manifest("stage_a/report", name, identity, [], built))
 
 
 @pytest.fixture(scope="module")

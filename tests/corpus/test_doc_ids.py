@@ -67,14 +67,14 @@ def test_rows_that_are_looked_up_one_after_the_other_find_what_all_at_once_would
 def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:
     paths = written(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
 
-    assert doc_ids.first_repeat(paths) == (1, 1, 4)
-    assert doc_ids.first_repeat(paths[:1]) is None
+    assert doc_ids.find_first_repeat(paths) == (1, 1, 4)
+    assert doc_ids.find_first_repeat(paths[:1]) is None
 
 
 def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
     assert repeats_of(tmp_path, [[], ["a"], []]) == {}
     assert repeats_of(tmp_path, [[]]) == {}
-    assert list(doc_ids.repeated_ids([])) == []
+    assert list(doc_ids.find_repeats([])) == []
 
 
 def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
     monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
     monkeypatch.setattr(doc_ids, "_MIN_IDS", 1)
     paths = written(tmp_path, [["a", "b", "c", "d"]])
-    blocks = doc_ids._merged(paths)
+    blocks = doc_ids._merge_runs(paths)
     next(blocks)
 
     paths[0].write_bytes(b"")
@@ -120,7 +120,7 @@ def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_
     repeats = repeats_of(tmp_path, shards)
 
     assert repeats == slow_repeats(shards)
-    found = doc_ids.first_repeat(written(tmp_path, shards))
+    found = doc_ids.find_first_repeat(written(tmp_path, shards))
     first = min(((shard, min(rows)) for shard, rows in repeats.items()), default=None)
     assert found == (None if first is None else (*first, sum(map(len, repeats.values()))))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import json as arrow_json
 
-from pipeline_assets.corpus.document import Document, DocumentText, Meta, arrow_columns, derived_doc_id, parse_moment
+from pipeline_assets.corpus.document import Document, DocumentText, Meta, decode_columns, derive_doc_id, to_iso_time
 from pipeline_assets.spine.errors import InputError
 
 
@@ -58,7 +58,7 @@ def test_columns_come_back_by_name_as_they_came(columns: dict[str, object]) -> N
     meta = Meta.from_mapping("a.jsonl", 7, dict(columns), "row: license")
 
     assert meta.columns() == columns | place
-    assert arrow_columns(msgspec.json.encode(meta), "a") == columns | place
+    assert decode_columns(msgspec.json.encode(meta), "a") == columns | place
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_columns_come_back_by_name_as_they_came(columns: dict[str, object]) -> N
 )
 def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes, complaint: str) -> None:
     with pytest.raises(InputError) as error:
-        arrow_columns(meta, "00000.jsonl.zst")
+        decode_columns(meta, "00000.jsonl.zst")
 
     assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` is invalid ({complaint}")
 
@@ -102,7 +102,7 @@ def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes,
     ],
 )
 def test_a_date_is_written_in_utc_to_the_millisecond(value: str | datetime.date, moment: str) -> None:
-    assert parse_moment(value) == moment
+    assert to_iso_time(value) == moment
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_a_date_is_written_in_utc_to_the_millisecond(value: str | datetime.date,
      "2013-05-18x05", "18 May 2013", " 2013-05-18", "٢٠١٣-٠٥-١٨"],
 )  # fmt: skip
 def test_what_is_written_otherwise_is_kept_as_text(value: str) -> None:
-    assert parse_moment(value) == value
+    assert to_iso_time(value) == value
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), (1512041251000, "1512041251000"), (1.5e9, "1500000000.0")])
 def test_numbers_are_kept_as_text_and_nothing_is_no_text(value: float | None, text: str) -> None:
-    assert parse_moment(value) == text
+    assert to_iso_time(value) == text
 
 
 dates = st.datetimes(timezones=st.none() | st.timezones()).map(str) | st.dates().map(str)
@@ -127,7 +127,7 @@ near_dates = st.from_regex(r"\A[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9:.+Z-]{0,1
 @given(dates | near_dates)
 def test_no_reader_that_tells_types_by_arrow_takes_a_date_or_a_title_for_a_time(value: str) -> None:
     meta = Meta.from_mapping("a.jsonl", 0, {"title": value})
-    line = json.dumps({"created_at": parse_moment(value), "title": meta.title}).encode()
+    line = json.dumps({"created_at": to_iso_time(value), "title": meta.title}).encode()
 
     assert set(arrow_json.read_json(io.BytesIO(line)).schema.types) == {pa.string()}
     assert meta.columns()["title"] == value
@@ -135,6 +135,6 @@ def test_no_reader_that_tells_types_by_arrow_takes_a_date_or_a_title_for_a_time(
 
 def test_a_derived_id_is_the_sha256_of_dataset_config_split_and_text_joined_by_nul() -> None:
     # printf 'maker/pages\0default\0train\0text' | sha256sum
-    assert derived_doc_id("maker/pages", "default", "train", "text") == (
+    assert derive_doc_id("maker/pages", "default", "train", "text") == (
         "86e79c823f2b52e0ca7f125e73ac2b7420ad69b986e51d2bc75d3f7ba92e6780"
     )

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.licence_texts import (
 from pipeline_assets.corpus.licences import (
     Licence,
     LicenceTable,
-    Licensed,
+    LicenceTag,
     attribution_text,
     licence_table,
     read_licences,
@@ -61,7 +61,7 @@ def test_the_usual_spellings_of_a_licence_are_one_tag(table: LicenceTable, writt
 @pytest.mark.parametrize("written", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
 def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, written: str) -> None:
     assert table.match_tag(written) is None
-    assert table.licensed(written, "row: license") == Licensed("unknown", f"row: license is {written!r}")
+    assert table.find_licence(written, "row: license") == LicenceTag("unknown", f"row: license is {written!r}")
 
 
 def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
@@ -76,9 +76,9 @@ def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
 
 
 def test_a_recipe_that_names_no_known_licence_hears_the_nearest(table: LicenceTable) -> None:
-    assert table.tag_named("CC BY-SA 4.0", "recipe") == "cc-by-sa-4.0"
+    assert table.require_tag("CC BY-SA 4.0", "recipe") == "cc-by-sa-4.0"
     with pytest.raises(UsageError, match=r"unknown licence 'cc-by-sa-4'; did you mean cc-by-sa-4\.0\?"):
-        table.tag_named("cc-by-sa-4", "recipe")
+        table.require_tag("cc-by-sa-4", "recipe")
 
 
 def test_attribution_names_each_source_with_its_licence_and_what_is_not_known(table: LicenceTable) -> None:
@@ -199,7 +199,7 @@ def tag_of(text: str) -> str:
     ],
 )
 def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: str, tag: str) -> None:
-    assert licence_of_text(text, "file: a/LICENSE") == Licensed(tag, "file: a/LICENSE")
+    assert licence_of_text(text, "file: a/LICENSE") == LicenceTag(tag, "file: a/LICENSE")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
     ],
 )
 def test_an_identifier_says_the_licence_unless_the_text_says_more(line: str, tag: str, evidence: str) -> None:
-    assert licence_of_text(line, "file: LICENSE") == Licensed(tag, evidence)
+    assert licence_of_text(line, "file: LICENSE") == LicenceTag(tag, evidence)
 
 
 @pytest.mark.parametrize(

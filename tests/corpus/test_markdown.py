@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pipeline_assets.corpus.markdown import code, markdown_table, plain
+from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.spine.visible import VISIBLE
 
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
@@ -23,14 +23,14 @@ def test_code_stays_in_its_cell_and_on_its_line() -> None:
 
 
 def test_plain_text_has_no_marks() -> None:
-    assert plain("# a_b *c*\n[d](e) <f> _g_") == "\\# a_b \\*c\\* \\[d\\](e) \\<f\\> \\_g\\_"
-    assert plain("high_part00 of 1,037, 95.3 % …") == "high_part00 of 1,037, 95.3 % …"
+    assert escape("# a_b *c*\n[d](e) <f> _g_") == "\\# a_b \\*c\\* \\[d\\](e) \\<f\\> \\_g\\_"
+    assert escape("high_part00 of 1,037, 95.3 % …") == "high_part00 of 1,037, 95.3 % …"
 
 
 def test_what_may_be_an_address_is_code() -> None:
-    assert plain("see https://a.org/b|c") == "`see https://a.org/b\\|c`"
-    assert plain("WWW.a.org ``x``") == "``` WWW.a.org ``x`` ```"
-    assert plain("a@b.c \\| d") == "`a@b.c \\\\\\| d`"
+    assert escape("see https://a.org/b|c") == "`see https://a.org/b\\|c`"
+    assert escape("WWW.a.org ``x``") == "``` WWW.a.org ``x`` ```"
+    assert escape("a@b.c \\| d") == "`a@b.c \\\\\\| d`"
 
 
 HOSTILE = [
@@ -66,7 +66,7 @@ texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4))).map("
 def test_a_reader_of_markdown_finds_text_and_code_in_the_cells_and_no_link_image_or_html(
     rows: list[tuple[str, str]],
 ) -> None:
-    lines = "\n".join(markdown_table(["a", "b"], [[plain(one), plain(other)] for one, other in rows]))
+    lines = "\n".join(markdown_table(["a", "b"], [[escape(one), escape(other)] for one, other in rows]))
 
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(lines)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, by, from_json, merged, profile_shard, to_json
+from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, from_json, merge, profile_shard, sum_by, to_json
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
@@ -60,8 +60,8 @@ def test_parts_add_up_to_the_whole(
 
     parts = [profiled(folder, part) for part in (documents[:cut], documents[cut:])]
 
-    assert merged(parts) == merged([profiled(folder, documents)])
-    assert list(merged(parts)) == list(merged(reversed(parts)))
+    assert merge(parts) == merge([profiled(folder, documents)])
+    assert list(merge(parts)) == list(merge(reversed(parts)))
 
 
 def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path) -> None:
@@ -76,9 +76,10 @@ def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> N
     other = Group("fineweb", "web", "unknown")
     profile = profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")])
 
-    assert {name: counts.tokens for name, counts in by(profile, "source").items()} == {"fineweb": 4, "simplewiki": 2}
-    assert list(by(profile, "license_tag")) == ["unknown", "cc-by-sa-4.0", "odc-by"]
-    assert all(first.tokens >= second.tokens for first, second in pairwise(by(profile, "domain").values()))
+    tokens = {name: counts.tokens for name, counts in sum_by(profile, "source").items()}
+    assert tokens == {"fineweb": 4, "simplewiki": 2}
+    assert list(sum_by(profile, "license_tag")) == ["unknown", "cc-by-sa-4.0", "odc-by"]
+    assert all(first.tokens >= second.tokens for first, second in pairwise(sum_by(profile, "domain").values()))
 
 
 def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline_assets.corpus.sampling import documents_that_fit, split_budget, split_rule
+from pipeline_assets.corpus.sampling import count_fitting, split_budget, split_rule
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_valid_gets_its_fraction_rounded_down_and_train_the_rest(
     ],
 )
 def test_the_first_document_that_does_not_fit_ends_it(lengths: list[int], budget: int, documents: int) -> None:
-    assert documents_that_fit(np.array(lengths, np.int32), budget) == documents
+    assert count_fitting(np.array(lengths, np.int32), budget) == documents

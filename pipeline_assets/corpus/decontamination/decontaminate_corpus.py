@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.converted_shards import REJECTS, gather_lines
-from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
+from pipeline_assets.corpus.converted_shards import REJECTS, concatenate_lines
+from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.contamination import Contamination, find_contaminations
 from pipeline_assets.corpus.decontamination.recipe import (
@@ -25,8 +25,8 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationSet,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, with_text
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode, read_lines
+from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, encode_with_text
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode_lines, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -105,7 +105,7 @@ def _decontaminate_block(
     """Return the lines of kept documents, and the evidence on contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    documents = decode(lines, shard, RAW_DOCUMENTS)
+    documents = decode_lines(lines, shard, RAW_DECODER)
     texts = [document.text.encode() for document in documents]
     matches = {match.number: match for match in find_contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
@@ -121,7 +121,7 @@ def _decontaminate_block(
             continue
         counts.update(f"cut_for/{name}" for name in evidence.items)
         remaining = _cut_spans(document.text, evidence.spans)
-        kept.append(with_text(document, remaining))
+        kept.append(encode_with_text(document, remaining))
         size = len(remaining.encode())
         changes = {"changed": 1, "cut/words": int(matches[number].is_removed.sum()), "cut/bytes": len(text) - size}
         counts.update({"bytes": size, **changes})
@@ -209,7 +209,7 @@ def decontaminate_corpus(
         what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.total_dropped:,} are contaminated)"
         raise InputError(what, staging.target, "remove an evaluation set, or raise `min_item_overlap`")
     gathered = [
-        gather_lines(staging, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
+        concatenate_lines(staging, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
     summary = {
@@ -218,7 +218,7 @@ def decontaminate_corpus(
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
-        "by_source": add_by_source(shards, (_source_counts(receipt.counts) for receipt in receipts)),
+        "by_source": sum_by_source(shards, (_source_counts(receipt.counts) for receipt in receipts)),
         "evaluation": {
             name: item_counts | _set_counts(name, counts) for name, item_counts in prepared.notes["evaluation"].items()
         },

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.converted_shards import gather_lines
-from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
+from pipeline_assets.corpus.converted_shards import concatenate_lines
+from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
@@ -96,7 +96,7 @@ def dedup_corpus(
     kept = write_kept_documents(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
-        gather_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
+        concatenate_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
         *([publish_edges(staging, near.edges, stores)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept),
         _write_rejects(staging, shards, sketched, settings.zstd_level),
@@ -188,7 +188,7 @@ def _write_rejects(
 def _manifest_counts(
     shards: Sequence[CorpusShard], sketched: Sequence[Receipt], decisions: Sequence[Receipt], kept: Sequence[Receipt]
 ) -> dict[str, Any]:
-    by_source = add_by_source(
+    by_source = sum_by_source(
         shards,
         (
             {

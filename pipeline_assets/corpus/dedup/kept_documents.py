@@ -10,8 +10,8 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
 from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS
-from pipeline_assets.corpus.document import RAW_DOCUMENTS
-from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
+from pipeline_assets.corpus.document import RAW_DECODER
+from pipeline_assets.corpus.document_shards import SHARDS, decode_lines, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -57,7 +57,7 @@ def write_kept_shard(
             kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in fatal]
             writer.write_lines(b"".join(kept), len(kept))
             decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled]
-            for (row, _), document in zip(decoded, decode(decoded, shard, RAW_DOCUMENTS), strict=True):
+            for (row, _), document in zip(decoded, decode_lines(decoded, shard, RAW_DECODER), strict=True):
                 if row in dropped_rows:
                     dropped_bytes += len(document.text.encode())
                 if row in sampled:

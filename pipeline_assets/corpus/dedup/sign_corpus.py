@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.corpus_shard import add_by_source, corpus_shards
+from pipeline_assets.corpus.corpus_shard import corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
@@ -51,7 +51,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
     if recipe.near is not None:
         files += _write_sets(run, recipe.near.proposer.shingle_words)
-    by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
+    by_source = sum_by_source(shards, ({"documents": shard.rows} for shard in shards))
     source_counts = [{"source": source, **counts} for source, counts in by_source.items()]
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": source_counts}, {})
 

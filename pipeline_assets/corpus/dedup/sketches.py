@@ -16,8 +16,8 @@ from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, min
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, arrow_columns
+from pipeline_assets.corpus.doc_ids import find_first_repeat, write_ids
+from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, decode_columns
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
 from pipeline_assets.corpus.formats.parquet import read_columns
@@ -46,7 +46,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     files: list[OutputFile] = []
     pending = empty = [_sketch([], shard, recipe, counts)]
     written = 0
-    for documents, poison_rows in read_documents(shard, window, RAW_DOCUMENTS):
+    for documents, poison_rows in read_documents(shard, window, RAW_DECODER):
         fatal += poison_rows
         pending = [*pending, _sketch(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
@@ -102,7 +102,7 @@ def _qualities(
     if column is None:
         return qualities
     for position, (row, document) in enumerate(zip(rows, documents, strict=True)):
-        value = arrow_columns(document.meta, shard.file).get(column)
+        value = decode_columns(document.meta, shard.file).get(column)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
             raise InputError(what, shard.file, "choose another `quality_column`")
@@ -142,7 +142,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    repeat = first_repeat(dedup.run_paths(sketched, ID_HASHES))
+    repeat = find_first_repeat(dedup.run_paths(sketched, ID_HASHES))
     if repeat is None:
         return
     runs = dedup.run_paths(sketched, IDS)

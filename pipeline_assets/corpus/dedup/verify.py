@@ -27,8 +27,8 @@ from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, distinct_pairs, total_rows, write_run
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import RAW_DOCUMENTS
-from pipeline_assets.corpus.document_shards import decode, read_lines
+from pipeline_assets.corpus.document import RAW_DECODER
+from pipeline_assets.corpus.document_shards import decode_lines, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
@@ -74,7 +74,7 @@ def write_sets(
     with DurableFile(folder.path(sets_name)) as file:
         for block in read_lines(shard, window):
             lines = [line for line in block.lines if is_compared[line.row]]
-            documents = decode(lines, shard, RAW_DOCUMENTS)
+            documents = decode_lines(lines, shard, RAW_DECODER)
             batch = normalize([document.text.encode() for document in documents])
             hashes, offsets = shingle_sets(batch, shingle_words)
             data: list[bytes] = []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline_assets.corpus import document_shards
-from pipeline_assets.corpus.converted_shards import gather_lines
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, arrow_columns, with_text
+from pipeline_assets.corpus.converted_shards import concatenate_lines
+from pipeline_assets.corpus.document import RAW_DECODER, decode_columns, encode_with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
@@ -91,10 +91,10 @@ def _filter_lines(
     dropped: JsonlZstWriter,
     counts: Counter[str],
 ) -> None:
-    documents = document_shards.decode(lines, shard, RAW_DOCUMENTS)
+    documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        Candidate(document.text.encode(), arrow_columns(document.meta, shard.file) if reads_meta else {})
+        Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
@@ -114,7 +114,7 @@ def _filter_lines(
             counts[dropped_key(failure.reason)] += 1
             continue
         is_changed = candidate.text != text
-        kept_lines.append(with_text(document, candidate.text.decode()) if is_changed else line)
+        kept_lines.append(encode_with_text(document, candidate.text.decode()) if is_changed else line)
         for name, changes in candidate.changes.items():
             counts[name] += changes
         counts["changed"] += is_changed
@@ -158,10 +158,10 @@ def filter_corpus(
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise _no_documents_error(counts, corpus.manifest.name)
-    dropped = gather_lines(
+    dropped = concatenate_lines(
         staging, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
     )
-    rejects = gather_lines(
+    rejects = concatenate_lines(
         staging, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
     )
     return BuildResult(

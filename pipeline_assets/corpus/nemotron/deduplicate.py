@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -92,7 +92,7 @@ def deduplicate_split(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     work = functools.partial(deduplicate_rows, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, staging, settings))
-    dropped = gather_lines(staging, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
+    dropped = concatenate_lines(staging, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(receipts)
     totals = {name: counts[name] for name in ("documents", *_SUMS, _NEAR)}
     files = [*(receipt.files[0] for receipt in receipts), dropped]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import cell, code, markdown_table
@@ -116,7 +116,7 @@ def take_inventory(
     for receipt in receipts:
         add_tally(tally, receipt.notes["tally"])
     inventory = _inventory(files, pin, max_rows, counts, tally)
-    rejects = gather_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
+    rejects = concatenate_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(staging, INVENTORY_JSON, _as_json(inventory)),
         write_text(staging, COVERAGE_MD, coverage_markdown(inventory)),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.converted_shards import gather_lines, read_rejects
+from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.doc_ids import read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.arrow_columns import string_column
@@ -98,8 +98,8 @@ def _normalise(
     outputs = [
         *_store_rows(staging, receipts, origin.split, settings),
         _write_catalogue(staging, receipts, f"{origin.split}__tools_catalog.json"),
-        gather_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
-        gather_lines(staging, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
+        concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
+        concatenate_lines(staging, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
     ]
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, utf8_column
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
-from pipeline_assets.corpus.licences import stated_tag
+from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
@@ -231,7 +231,7 @@ def _pool_membership(
 
 def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
     licences = frame["meta_license"].to_list()
-    refused = {licence for licence in set(licences) if stated_tag(licence) in recipe.refuse_licences}
+    refused = {licence for licence in set(licences) if tag_or_unknown(licence) in recipe.refuse_licences}
     return np.array([licence not in refused for licence in licences], bool)
 
 

@@ -11,7 +11,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_column
-from pipeline_assets.corpus.licences import known_tag
+from pipeline_assets.corpus.licences import check_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.manifest import StageVersion
@@ -88,7 +88,7 @@ class PoolsRecipe(RecipeSection):
     @pydantic.field_validator("refuse_licences")
     @classmethod
     def _check_licence_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(map(known_tag, tags)))
+        return tuple(sorted(map(check_tag, tags)))
 
     @property
     def columns(self) -> list[str]:

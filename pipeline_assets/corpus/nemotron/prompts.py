@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_repeats, write_repeats
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
@@ -127,7 +127,7 @@ def gather_prompts(
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
     texts = [receipt.files[0].link_as(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in evaluated]
-    dropped = gather_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
+    dropped = concatenate_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), "documents": counts["documents"]}, {})

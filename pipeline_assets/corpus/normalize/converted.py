@@ -13,8 +13,8 @@ from pipeline_assets.corpus.converted_shards import (
     ShardWriter,
     check_documents,
     document_counts,
+    finalize_shards,
     gather_rejects,
-    publish,
     read_rejects,
 )
 from pipeline_assets.corpus.document import DeriveId, Document
@@ -76,13 +76,13 @@ def _clean_document(
     """Remove NUL characters and replace licence tags; reject a text of NUL alone."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
-        text = writer.without_nul(document.text)
+        text = writer.remove_nul(document.text)
         if not text:
             return Reject(document.meta.source_file, document.meta.source_row, "empty_text", "nothing but NUL")
         is_derived = document.doc_id == derive_id(document.text)
         changes |= {"text": text} | ({"doc_id": derive_id(text)} if is_derived else {})
     if licences is not None and document.license_tag not in licences:
-        licensed = licences.licensed(document.license_tag, document.meta.license_evidence)
+        licensed = licences.find_licence(document.license_tag, document.meta.license_evidence)
         meta = msgspec.structs.replace(document.meta, license_evidence=licensed.evidence)
         changes |= {"license_tag": licensed.tag, "meta": meta}
     return msgspec.structs.replace(document, **changes) if changes else document
@@ -174,7 +174,7 @@ def finish_source(
 
     bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), converted.reject_formatter
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix)
-    published = publish(staging, converted.shards, converted.derive_id, settings)
+    published = finalize_shards(staging, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}

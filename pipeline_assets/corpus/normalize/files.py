@@ -14,7 +14,7 @@ from typing import assert_never
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_of_text
-from pipeline_assets.corpus.licences import UNKNOWN, Licensed, licence_table
+from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     ConvertedSource,
@@ -116,15 +116,15 @@ def _convert_pieces(
 _MAX_NAMED_FILES = 3
 
 
-def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, Licensed]:
+def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
     """Return the licence of each folder that has licence files."""
-    licences: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
+    licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_document_licence(file))
     return {folder: _common_licence(own) for folder, own in licences.items()}
 
 
-def _common_licence(licences: Sequence[Licensed]) -> Licensed:
+def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
     """Return the licence that a folder's licence files agree on, or else `unknown`.
 
     Different licences may all apply, or be alternatives.
@@ -132,10 +132,10 @@ def _common_licence(licences: Sequence[Licensed]) -> Licensed:
     if len({licence.tag for licence in licences}) == 1:
         return licences[0]
     files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_NAMED_FILES]]
-    return Licensed(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_NAMED_FILES))
+    return LicenceTag(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_NAMED_FILES))
 
 
-def _document_licence(file: source_folder.SourceFile) -> Licensed:
+def _document_licence(file: source_folder.SourceFile) -> LicenceTag:
     with source_folder.open_source(file) as opened:
         try:
             text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
@@ -143,7 +143,7 @@ def _document_licence(file: source_folder.SourceFile) -> Licensed:
             raise RetryableError(read_error_text(error), file.path, "restore the file") from None
     evidence = f"file: {file.name}"
     if len(text) > LICENCE_TEXT_BYTES:
-        return Licensed(UNKNOWN, evidence)
+        return LicenceTag(UNKNOWN, evidence)
     return licence_of_text(text.decode("utf-8", errors="replace"), evidence)
 
 
@@ -177,7 +177,7 @@ def normalize_local(
     window: Window,
     folder: StagingView,
     recipe: LocalRecipe,
-    licences: Mapping[PurePosixPath, Licensed],
+    licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
 ) -> Receipt:
     """Normalise one shard of local files; `rows` in the counts are the rows read."""
@@ -193,7 +193,7 @@ def normalize_local(
 def read_piece(
     piece: Piece,
     recipe: LocalRecipe,
-    licences: Mapping[PurePosixPath, Licensed] | None = None,
+    licences: Mapping[PurePosixPath, LicenceTag] | None = None,
     fields_with_values: set[str] | None = None,
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.

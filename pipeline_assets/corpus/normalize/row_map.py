@@ -3,8 +3,8 @@
 import datetime
 from typing import Any
 
-from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, parse_moment
-from pipeline_assets.corpus.licences import Licensed
+from pipeline_assets.corpus.document import DeriveId, Document, Meta, derive_doc_id, to_iso_time
+from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
 from pipeline_assets.corpus.snapshot.recipe import HubRows
@@ -25,7 +25,7 @@ class RowMap:
         labels: SourceLabels | HubRows,
         file_name: str,
         derive_id: DeriveId,
-        licensed: Licensed | None = None,
+        licensed: LicenceTag | None = None,
         fields_with_values: set[str] | None = None,
     ) -> None:
         """Prepare the conversion of a file's rows.
@@ -41,7 +41,7 @@ class RowMap:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
         self._source, self._domain = labels.source, labels.domain
-        self._licensed = licensed or Licensed(labels.license_tag, "recipe")
+        self._licensed = licensed or LicenceTag(labels.license_tag, "recipe")
         self._file_name, self._derive_id = file_name, derive_id
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
@@ -69,7 +69,7 @@ class RowMap:
             domain=self._domain,
             doc_id=doc_id or self._derive_id(text),
             license_tag=license_tag,
-            created_at=parse_moment(created_at),
+            created_at=to_iso_time(created_at),
             meta=Meta.from_mapping(self._file_name, position, row, evidence),
         )
 
@@ -108,4 +108,4 @@ def local_doc_id(source: str, text: str) -> str:
 
     The file name is not used, so that a file that is renamed, split or compressed keeps its ids.
     """
-    return derived_doc_id("local", source, "", text)
+    return derive_doc_id("local", source, "", text)

@@ -9,7 +9,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
-from pipeline_assets.corpus.licences import known_tag, licence_table
+from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
@@ -65,7 +65,7 @@ class SourceSection(RecipeSection):
     @classmethod
     def _check_tag(cls, tag: str | None) -> str | None:
         if tag is not None:
-            known_tag(tag)
+            check_tag(tag)
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
@@ -72,7 +72,7 @@ class EncodedCorpus:
 
     def gather_rejects(self, staging: StagingDir, zstd_level: int) -> OutputFile:
         """Write the rejects of all shards to one file."""
-        return gather_lines(staging, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
+        return concatenate_lines(staging, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
 
 
 def encode_corpus(

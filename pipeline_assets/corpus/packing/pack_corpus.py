@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.converted_shards import gather_frames
+from pipeline_assets.corpus.converted_shards import concatenate_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
@@ -158,7 +158,7 @@ def _pack(
     documents = DrawnDocuments(read_drawn(plan, files), encoded, files, recipe.seq_len)
     outputs = [
         OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
-        gather_frames(staging, index, INDEX),
+        concatenate_frames(staging, index, INDEX),
         write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),

@@ -15,8 +15,8 @@ import pyarrow as pa
 import yaml
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
-from pipeline_assets.corpus.markdown import code, markdown_table, plain
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table, tag_or_unknown
+from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.publishing.hub_metadata import (
     DEFAULT,
@@ -143,7 +143,7 @@ def dataset_card(card: CardContent) -> str:
     """Return the text of a card; split names that the hub forbids are replaced in it."""
     names = split_names(card.splits)
     sections = [
-        [f"# {plain(card.title)}", "", *_opening_lines(card)],
+        [f"# {escape(card.title)}", "", *_opening_lines(card)],
         *([["## Configs", "", *_config_lines(card, names)]] if card.splits else []),
         ["## Sources and licences", "", *_licence_lines(card)],
         ["## How it was made", "", *_recipe_lines(card.manifests)],
@@ -262,8 +262,8 @@ def _source_cells(source: Source) -> list[str]:
 
 
 def _licence_url(licence: str | None) -> str:
-    tag = stated_tag(licence)
-    return plain(licence_table()[tag].url or "") if tag != UNKNOWN else ""
+    tag = tag_or_unknown(licence)
+    return escape(licence_table()[tag].url or "") if tag != UNKNOWN else ""
 
 
 def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:

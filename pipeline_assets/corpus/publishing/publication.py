@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline_assets.corpus.licences import UNKNOWN, stated_tag
+from pipeline_assets.corpus.licences import UNKNOWN, tag_or_unknown
 from pipeline_assets.corpus.markdown import code
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.publishing.dataset_card import (
@@ -131,9 +131,9 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
 
 
 def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:
-    unknown = sum(rows for licence, rows in licences.items() if stated_tag(licence) == UNKNOWN)
+    unknown = sum(rows for licence, rows in licences.items() if tag_or_unknown(licence) == UNKNOWN)
     if unknown and not allow_unknown:
-        names = sorted({repr((text or "not stated")[:60]) for text in licences if stated_tag(text) == UNKNOWN})
+        names = sorted({repr((text or "not stated")[:60]) for text in licences if tag_or_unknown(text) == UNKNOWN})
         what = f"{unknown:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
         ways = "`allow_unknown_licences: true` in `publish` of the recipe, or --allow-unknown-licences"
         fix = f"state it in the column `license`, drop the rows by `refuse_licences`, or allow it: {ways}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
-from pipeline_assets.corpus.markdown import code, markdown_table, plain
+from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.shards.source_notes import YES_NO
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import UNPINNED
@@ -25,9 +25,9 @@ def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTa
     """
     lines = [_BEGINNING]
     for recipe in recipes:
-        lines += [f"## {plain(recipe['name'])}", "", *_recipe_lines(recipe, licences), ""]
+        lines += [f"## {escape(recipe['name'])}", "", *_recipe_lines(recipe, licences), ""]
     for folder in sorted(path.parent for path in exported.glob("*/inventory.json")):
-        lines += [f"## {plain(folder.name)}, as built", ""]
+        lines += [f"## {escape(folder.name)}, as built", ""]
         recipe = read_yaml(folder / f"{folder.name}.yaml")
         lines += [*_recipe_lines(recipe, licences), *_build_lines(folder), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -44,7 +44,7 @@ def _recipe_lines(recipe: Content, licences: LicenceTable) -> Iterator[str]:
     if segments := recipe.get("segments"):
         rows = [
             [
-                plain(segment["name"]),
+                escape(segment["name"]),
                 segment["tokens"],
                 ", ".join(f"{name} {w}" for name, w in segment["weights"].items()),
             ]
@@ -64,7 +64,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
         revision, amount = source.get("revision"), source.get("amount") or {}
         rows.append(
             [
-                plain(source["source"]),
+                escape(source["source"]),
                 code(source.get("dataset") or source.get("path")),
                 "of this machine" if revision is None else "not pinned" if revision == UNPINNED else code(revision),
                 ", ".join(f"{count:,} {unit}" for unit, count in amount.items()) or "all",
@@ -81,8 +81,6 @@ def _build_lines(folder: Path) -> Iterator[str]:
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():
         yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")
-    corpora = json.loads((folder / "inventory.json").read_bytes())["corpora"]
-    rows = [
-        [plain(name), corpus["sequences"], corpus["tokens"], code(corpus["digest"])] for name, corpus in corpora.items()
-    ]
+    corpora = json.loads((folder / "inventory.json").read_bytes())["corpora"].items()
+    rows = [[escape(name), corpus["sequences"], corpus["tokens"], code(corpus["digest"])] for name, corpus in corpora]
     yield from ("", *markdown_table(["corpus", "rows", "tokens", "digest"], rows))

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.markdown import code, markdown_table, plain
+from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -73,7 +73,7 @@ def _readme(
     facts += [(name, text) for name in _SOURCE_KEYS if (text := _format_value(source.content().get(name)))]
     files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
-        f"# {plain(source.source)}",
+        f"# {escape(source.source)}",
         "",
         f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
         f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
@@ -109,11 +109,11 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
     rows = list[list[str | int]]()
     for tag, counts in counted.items():
         licence = licences[tag] if tag in licences else licences["unknown"]
-        name = plain(licence.name) if licence.url is None else f"[{plain(licence.name)}]({licence.url})"
+        name = escape(licence.name) if licence.url is None else f"[{escape(licence.name)}]({licence.url})"
         answers = [YES_NO[answer] for answer in (licence.redistributable, licence.attribution, licence.share_alike)]
         rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
     lines = [
-        f"# Licences of {plain(source)}",
+        f"# Licences of {escape(source)}",
         "",
         "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
         "",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
-from pipeline_assets.corpus.document import DeriveId, derived_doc_id
+from pipeline_assets.corpus.document import DeriveId, derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
@@ -105,7 +105,7 @@ def convert_hub_rows(
 
 def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
     """Return the function that derives ids of rows without one."""
-    return functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
+    return functools.partial(derive_doc_id, recipe.dataset, recipe.config, recipe.split)
 
 
 def convert_shard(

@@ -100,7 +100,7 @@ class TokenizerRecipe(RecipeSection):
     family: Literal["o200k_harmony"] = "o200k_harmony"
     sha256: str = VOCABULARY_SHA256
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Return the content with the file's path in the project, which is not pinned."""
         return {**self.content(), "path": VOCABULARY.relative_to(VOCABULARY.parents[3]).as_posix()}
 

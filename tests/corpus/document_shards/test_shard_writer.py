@@ -74,7 +74,7 @@ def test_nul_characters_are_counted_where_a_text_is_left(
     text: str, plain: str, counts: dict[str, int], folder: StagingView
 ) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
-        found = writer.without_nul(text)
+        found = writer.remove_nul(text)
 
     assert (found, writer.counts) == (plain, counts)
 

@@ -181,7 +181,7 @@ def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
         )
         for number, kind in enumerate(["alike", *kinds])
     ]
-    decode = decontaminate_corpus.decode
+    decode = decontaminate_corpus.decode_lines
 
     def deadly(*arguments: Any) -> Any:
         documents = decode(*arguments)

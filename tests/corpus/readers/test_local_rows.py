@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
+from pipeline_assets.corpus.document import Document, Meta, derive_doc_id
 from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.spine.ledger import Reject
@@ -81,7 +81,7 @@ def test_a_whole_number_is_an_id_and_two_fields_may_come_from_one_column(value: 
 
 
 def test_a_text_without_an_id_gets_one_of_source_and_text_alone() -> None:
-    expected = derived_doc_id("local", "notes", "", "Text.")
+    expected = derive_doc_id("local", "notes", "", "Text.")
 
     for row in ({"text": "Text."}, {"text": "Text.", "id": None}, {"text": "Text.", "id": ""}):
         assert document(row, id="id").doc_id == expected

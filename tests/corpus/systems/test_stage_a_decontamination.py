@@ -138,7 +138,7 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(decontaminate_corpus, "gather_lines", killed)
+        patch.setattr(decontaminate_corpus, "concatenate_lines", killed)
         build(recipe(), tmp_path)
     [folder] = tmp_path.glob("stage_a/mixed/decontaminated/.mixed.building.*")
     write_quiz(tmp_path / "quiz", [numbered(9000, 20)])

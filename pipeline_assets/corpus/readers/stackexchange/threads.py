@@ -20,8 +20,8 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.document import Document, Meta, parse_moment
-from pipeline_assets.corpus.licences import UNKNOWN, Licensed
+from pipeline_assets.corpus.document import Document, Meta, to_iso_time
+from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
@@ -133,7 +133,7 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
                 "id": post.id,
                 "score": post.score,
                 "owner_user_id": post.owner_user_id,
-                "created_at": parse_moment(post.creation_date),
+                "created_at": to_iso_time(post.creation_date),
                 "license_tag": licence.tag,
                 "source_row": post.row,
             }
@@ -146,27 +146,27 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
         domain=recipe.domain,
         doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
-        created_at=parse_moment(question.creation_date),
+        created_at=to_iso_time(question.creation_date),
         meta=Meta.from_mapping(file, question.row, columns, licence.evidence),
     )
 
 
 @lru_cache(maxsize=10_000)
-def _post_licence(content_license: str | None, created_on: str) -> Licensed:
+def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
     """Return the licence of a post by its attribute, or else by its UTC date."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
-        return Licensed(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
+        return LicenceTag(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
     tag = next(tag for since, tag in _SINCE if created_on >= since)
-    return Licensed(tag, f"date: {created_on}")
+    return LicenceTag(tag, f"date: {created_on}")
 
 
-def _thread_licence(posts: Sequence[Licensed]) -> Licensed:
+def _thread_licence(posts: Sequence[LicenceTag]) -> LicenceTag:
     """Return the newest licence of the posts, with counts if they differ."""
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)
     newest = max(posts, key=lambda licence: (licence.tag == UNKNOWN, licence.tag))
     counted = ", ".join(f"{count} {tag}" for tag, count in sorted(tags.items()))
-    return Licensed(newest.tag, f"{newest.evidence}; newest of {counted}")
+    return LicenceTag(newest.tag, f"{newest.evidence}; newest of {counted}")
