@@ -171,10 +171,7 @@ def _build_items(
     names: Sequence[_ItemName],
     recipe: DecontaminationRecipe,
 ) -> Items:
-    """Build the arrays of items from sorted pairs of n-gram and item.
-
-    The numbers of n-grams may have gaps, which the result closes.
-    """
+    """Build the arrays of items from sorted pairs of n-gram and item."""
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
     return Items(

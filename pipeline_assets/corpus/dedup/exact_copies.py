@@ -31,10 +31,7 @@ _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs of exact copies, and the file of the bitmap of all copies.
-
-    Both are empty if the recipe does not request exact copies.
-    """
+    """Runs of exact copies, and their bitmap file; both empty if not requested."""
 
     runs: Runs = ()
     copies: Path | None = None

@@ -113,10 +113,8 @@ def _murmur_mix(shingle: np.uint64) -> np.uint32:
 def _sign(
     hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
 ) -> None:
-    """Set signature number k to the minimum of permutation k over all shingles.
-
-    A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
-    """
+    """Set signature number k to the minimum of permutation k over all shingles."""
+    # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
         shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]

@@ -175,10 +175,8 @@ def load_kernels(recipe: DedupRecipe) -> None:
 
 
 def _text_hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return 128-bit hashes of normalized texts, in halves: (documents, 2).
-
-    A text without a word is hashed as written.
-    """
+    """Return 128-bit hashes of normalized texts, in halves: (documents, 2)."""
+    # A text without a word is hashed as written.
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)
     digests = [hashlib.sha256(view[start:stop] if start < stop else text).digest()[:16] for start, stop, text in spans]

@@ -134,10 +134,8 @@ def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[
 
 
 def is_first_in_group(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return a mask of the rows of sorted columns that differ from the row before.
-
-    np.unique would hash the values first, which takes eight times as long.
-    """
+    """Return a mask of the rows of sorted columns that differ from the row before."""
+    # np.unique would hash the values first, which takes eight times as long.
     is_new = np.ones(len(columns[0]), bool)
     is_new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return is_new

@@ -94,10 +94,7 @@ def write_sets(
 
 
 class ShingleSets:
-    """Shingle sets of a whole corpus by document number, read on demand.
-
-    The files must be in the order of their documents.
-    """
+    """Shingle sets of a corpus, read on demand from files in document order."""
 
     def __init__(self, files: Sequence[SetsFile]) -> None:
         self._offsets = [np.uint64(file.offset) for file in files]

@@ -160,7 +160,7 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word between `words`, its start, and the blank before the next start.
+    """Hash each word from its start in `words` to the blank before the next start.
 
     `eights` has the eight bytes from each byte of the text on.
     """

@@ -147,10 +147,7 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read from `at` until phrases end; return the byte after them and the state.
-
-    The state is 0 if no phrase ends before `end`.
-    """
+    """Read from `at` until phrases end; return the byte after, and the state or 0."""
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin

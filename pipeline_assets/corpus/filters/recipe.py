@@ -95,10 +95,7 @@ class GopherQualityRecipe(RecipeSection):
 
 
 class RepetitionRecipe(RecipeSection):
-    """Maximum shares of repetition in lines, paragraphs or characters.
-
-    The measures are those of Rae et al. 2021 (arXiv 2112.11446), table A1.
-    """
+    """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1."""
 
     max_duplicate_lines: Decimal | None = None
     max_duplicate_line_characters: Decimal | None = None

@@ -117,10 +117,7 @@ def assign_rows(
 
 
 def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Order documents by their rest beyond whole rows, the longest first.
-
-    Documents without a rest are omitted. Memory: 8 bytes for each document.
-    """
+    """Order documents that have a rest beyond whole rows, the longest rest first."""
     keys = np.arange(len(lengths), dtype=np.uint64)
     whole = 0  # number of documents without a rest
     # Key: `seq_len - rest` in the upper half, the document's number in the lower half. So a longer rest sorts first,

@@ -133,10 +133,7 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
 
 
 def build_inventory(staging: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Write `inventory.json` and `inventory.md`, or raise InputError if damaged.
-
-    The error has the first difference and the number of others.
-    """
+    """Write `inventory.json` and `inventory.md`, or raise InputError for damage."""
     folders = {name: corpus.folder for name, corpus in corpora.items()}
     inventory = take_inventory(folders, threads=max(1, settings.workers))
     if inventory.differences:

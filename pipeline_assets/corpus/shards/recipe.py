@@ -119,10 +119,8 @@ _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds with a lic
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield an error for each source of a recipe without a licence.
-
-    An explicit `unknown` suffices for a source that trains nothing.
-    """
+    """Yield an error for each source of a recipe without a licence."""
+    # An explicit `unknown` suffices for a source that trains nothing.
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):
         columns, tag = section_at(section, "columns"), section.get("license_tag")
