@@ -1,4 +1,4 @@
-"""Count of the lines that a reader of one healing run needs, and of all lines.
+"""Count of the lines of the package and of one healing run.
 
     python benchmarks/size.py
 

@@ -134,16 +134,9 @@ def build_recipe(
 ) -> None:
     """Build the artifacts of a recipe, and print a line for each.
 
-    Args:
-        recipe: Recipe to build.
-        path: Path of the recipe file.
-        settings: Run settings.
-        partition: Partition to build, with the artifacts that have no partition; None for all.
-        kinds: Kinds to build; None for all.
-        strict: Whether warnings of checks end the command with status 1.
-        as_json: Whether to print JSON.
-        lines: Lines to print for each artifact when it is sealed, in place of one line for each at the end. The recipe
-            then comes from options, and errors name these instead of keys in the file.
+    With `partition`, build its artifacts and those without a partition. With `lines`, print these for each artifact
+    when it is sealed; the recipe then comes from options, which errors name instead of keys in the file. If `strict`,
+    warnings of checks end the command with status 1.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root

@@ -58,7 +58,7 @@ _SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDU
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInFolder(Flags):
-    """Options of the commands that build one artifact, without a recipe, in a folder."""
+    """Options of the commands that build one artifact in a folder that the user names."""
 
     out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), SetsKeys("name")]
 

@@ -35,14 +35,10 @@ class Section:
 
     Each key of the section becomes an option. If the user omits the option, the content omits the key, unless null or
     an empty list is a value of the key.
-
-    Attributes:
-        section: Section of a recipe.
-        keys: Dotted keys that become options; None for all that have an `Option`.
     """
 
     section: type[pydantic.BaseModel]
-    keys: tuple[str, ...] | None = None
+    keys: tuple[str, ...] | None = None  # dotted keys that become options; None for all that have an `Option`
 
 
 class SetsKeys:
@@ -114,7 +110,7 @@ def _root(values: Mapping[str, object]) -> Path:
 
 
 def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
-    """Map each recipe key that a parameter `SetsKeys` to the parameter's option."""
+    """Map the recipe keys in a parameter's `SetsKeys` to the parameter's option."""
     keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, SetsKeys) for key in mark.keys]
     return dict.fromkeys(keys, _option(parameter.name))
 

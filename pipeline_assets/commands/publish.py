@@ -72,7 +72,7 @@ def publish(
 
 
 def _publishable(folder: Path) -> Path:
-    """Return the folder if sealed, else its only sealed rows without downstream rows."""
+    """Return a sealed folder, or the only subfolder of rows from which no rows derive."""
     if (folder / FILE_NAME).exists():
         return folder
     places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))

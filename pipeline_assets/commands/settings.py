@@ -10,7 +10,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 PANEL = "Also"  # section of the help that lists these options
-_PANEL: Any = {"show_default": False, "rich_help_panel": PANEL}
+
+
+def _setting(*names: str, **properties: Any) -> Any:
+    return typer.Option(*names, show_default=False, rich_help_panel=PANEL, **properties)
 
 
 @dataclass(frozen=True)
@@ -21,33 +24,22 @@ class Settings:
     """
 
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.", **_PANEL),
+        int | None, _setting("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.")
     ] = None
-    log_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Seconds between progress lines.", **_PANEL)
-    ] = None
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print debug logs, digests and passed checks.", **_PANEL)
-    ] = False
+    log_every: Annotated[int | None, _setting(min=1, metavar="N", help="Seconds between progress lines.")] = None
+    verbose: Annotated[bool, _setting("--verbose", help="Print debug logs, digests and passed checks.")] = False
     memory_mib: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Memory for deduplication in MiB; the rest spills to disk.", **_PANEL),
+        int | None, _setting(min=1, metavar="N", help="Memory for deduplication in MiB; the rest spills to disk.")
     ] = None
-    faiss_gpu: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="GPU for faiss; default: the first.", **_PANEL)
-    ] = None
+    faiss_gpu: Annotated[int | None, _setting(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
     launcher: Annotated[
-        Literal["local", "modal"] | None,
-        typer.Option(help="Machines that score shards: this one, or Modal's.", **_PANEL),
+        Literal["local", "modal"] | None, _setting(help="Machines that score shards: this one, or Modal's.")
     ] = None
     modal_cost_limit: Annotated[
-        float | None,
-        typer.Option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.", **_PANEL),
+        float | None, _setting("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
     ] = None
     modal_split_cost_limit: Annotated[
-        float | None,
-        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.", **_PANEL),
+        float | None, _setting("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
     ] = None
 
 

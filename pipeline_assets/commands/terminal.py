@@ -201,7 +201,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """Name the recipe keys in errors of the block, see `InputError.name_keys`."""
+    """Name recipe keys in errors of the block by file or option."""
     try:
         yield
     except InputError as error:
@@ -210,7 +210,7 @@ def name_recipe_keys(file: object = None, find_option: OptionFinder | None = Non
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Log handler for the current stderr, above a progress bar."""
+    """Log handler that writes to the current `sys.stderr`, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

@@ -81,7 +81,7 @@ def demo(
 
 
 def missing_extras(system: System) -> list[str]:
-    """List the extras that the demo of a system needs and this environment lacks."""
+    """List the optional dependencies that a system's demo needs and that are missing."""
     needs = _EXTRAS.get(system, {})
     return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
 

@@ -106,7 +106,7 @@ def json_answer(content: object, status: int = 200, headers: Mapping[str, str] |
 
 
 class AnsweringHub(Protocol):
-    """Hub that answers the requests of a server."""
+    """Interface of the hub that an `OriginServer` calls."""
 
     @property
     def uploads(self) -> Path:
