@@ -32,7 +32,6 @@ except InputError as error:
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
 _CONSTRAINTS = "/constraints.txt"
-# Distributions that scoring imports.
 PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
@@ -52,17 +51,13 @@ _OPTIONS = {
 }
 
 
-def build_image(more: Sequence[str]) -> modal.Image:
-    """Return an image with pinned packages and the source of this project.
-
-    Args:
-        more: Packages in addition to `PACKAGES`, such as those for quantised weights.
-    """
+def build_image(extra_packages: Sequence[str]) -> modal.Image:
+    """Return an image with pinned packages and the source of this project."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
         .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
-        .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
+        .uv_pip_install(*PACKAGES, *extra_packages, extra_options=f"--constraint {_CONSTRAINTS}")
         .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # with data files, such as the vocabulary
     )
 
@@ -158,11 +153,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens; below 512 it counts rows, as in other scorers.
-
-    Raises:
-        UsageError: BATCH_SIZE or MAX_LENGTH is not an integer >= 1.
-    """
+    """Return BATCH_SIZE in tokens; below 512 it counts rows, as in other scorers."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
@@ -198,7 +189,7 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
         except UsageError as error:
             sys.exit(str(error))
     options = [part for name, option in _OPTIONS.items() if name in variables for part in (option, variables[name])]
-    more = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
-    sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *options, *more]
+    output = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
+    sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *options, *output]
     print(*sys.argv, flush=True)
     runpy.run_module("pipeline_assets", run_name="__main__")

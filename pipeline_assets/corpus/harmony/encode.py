@@ -41,8 +41,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
     of the same messages for training, conversation or completion.
 
     Raises:
-        Refusal: The content has control tokens or a lone surrogate, or a header cannot be read back. Names the number
-            of the message.
+        Refusal: Names the message whose content has control tokens or a lone surrogate, or whose header is invalid.
     """
     kept = _rendered_numbers(messages, analysis)
     parts: list[str] = []
@@ -67,15 +66,12 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         body, span = Span(start, stop), Span(position, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
         position = span.stop
-    if ending is Ending.COMPLETION:
-        parts += (START, Role.ASSISTANT)
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
-    text = "".join(parts)
+    text = "".join(parts if next_role is None else [*parts, START, next_role])
     return ParsedText(text, tuple(parsed), next_role, text.encode())
 
 
-RENDERERS = {Template.HARMONY_1: render_harmony}
-"""Renderers of messages by template; texts of `plain/1` are only read."""
+RENDERERS = {Template.HARMONY_1: render_harmony}  # by template; texts of plain/1 are only read
 
 
 def _check_content(content: str) -> None:
@@ -90,8 +86,7 @@ def _check_content(content: str) -> None:
 
 
 def _rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
-    """Return the numbers of the messages that are rendered."""
-    dropped_before = 0 if analysis is Analysis.KEEP else len(messages)
+    dropped_before = 0 if analysis is Analysis.KEEP else len(messages)  # analysis before this number is dropped
     if analysis is Analysis.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         finals = (number for number, message in enumerate(messages) if message.channel == "final")
@@ -107,13 +102,9 @@ def _is_final(message: Message) -> bool:
 
 @dataclass(frozen=True)
 class AssistantAll:
-    """Loss mode of all assistant bodies, optionally without analysis or calls.
+    """Loss mode of all assistant bodies.
 
-    A call on the analysis channel counts only if both are included.
-
-    Attributes:
-        analysis: Include messages on the analysis channel.
-        calls: Include the arguments of calls.
+    `analysis` includes the analysis channel, `calls` the arguments of calls; a call on that channel needs both.
     """
 
     name: ClassVar = "assistant_all"
@@ -142,20 +133,17 @@ LossMode = AssistantAll | AssistantLast
 _ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
 _MODES: list[LossMode] = [AssistantLast(), *_ALL]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
-"""Loss modes by their rules."""
 _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
 
 
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
-    """Return the loss mode of a row by its rule, or by its mode if it has no rule.
+    """Return the loss mode of a row by its rule, or by its mode without a rule.
 
-    Args:
-        loss_mode: Column `loss_mode` of the row; `assistant_all` alone includes analysis and calls.
-        loss_rule: Column `loss_rule` of the row.
+    `assistant_all` without a rule includes analysis and calls.
 
     Raises:
-        ValueError: The rule is not in `LOSS_MODES`, even if the mode is known, since the rule may count other bodies.
-            Without a rule, the mode is neither `assistant_all` nor `assistant_last`.
+        ValueError: The rule is not in `LOSS_MODES`, even if the mode is known, since the rule may count other bodies;
+            or the rule is missing, and the mode is unknown.
     """
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
@@ -179,10 +167,7 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
 
 
 def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
-    """Return the bodies that count in the loss, as ascending spans of characters.
-
-    An empty body is an empty span.
-    """
+    """Return the bodies that count in the loss, as ascending spans of characters."""
     return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
 
 
@@ -194,7 +179,6 @@ class HarmonyTokens:
         ids: Shape (tokens,).
         bodies: Positions of the first token and of the terminator of each message, shape (messages, 2). They are equal
             for an empty body.
-        losses: Text that the tokenizer loses.
     """
 
     ids: NDArray[np.int32]
@@ -203,14 +187,9 @@ class HarmonyTokens:
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
-    """Encode texts with control tokens as special ids.
+    """Encode texts, with special ids for the control tokens in `STRUCTURE`.
 
-    Args:
-        texts: Parsed texts.
-        tokenizer: Tokenizer in which each token of `STRUCTURE` has an id.
-
-    Raises:
-        Refusal: The tokenizer fails on a piece of a text; its `message` is the number of the text.
+    If the tokenizer fails on a piece of a text, `Refusal.message` is the number of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
@@ -224,6 +203,7 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
 def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
     """Return the positions of the first token and of the terminator of each body."""
     ids, controls, _ = encoded
-    # A body starts after `<|message|>` and stops at the next control token; the text's end stands for the last one.
+    # `controls` has the positions of control tokens, `opened` the indexes of `<|message|>` among them. A body starts
+    # after its `<|message|>` and stops at the next control token, or at the end of the text if none follows.
     opened = np.flatnonzero(ids[controls] == opens)
     return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

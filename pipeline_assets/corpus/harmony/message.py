@@ -35,8 +35,8 @@ _MAX_BARS = 16
 def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
     """Find the first match of `SPECIAL` in a part of a text.
 
-    Contents are long and have none. Finding a single character is many times faster than finding two, and `|` is rare
-    in most texts. In a table it is frequent, so after `_MAX_BARS` bars the pattern itself is searched.
+    Contents are long and rarely have a match. Searching a single character is many times faster than searching two, and
+    `|` is rare in most texts. It is frequent in tables, so after `_MAX_BARS` bars the pattern itself is searched.
     """
     position = start
     for _ in range(_MAX_BARS):
@@ -79,9 +79,7 @@ class Refusal(Exception):
 
     A single row is at fault, so a reader counts it and continues.
 
-    Args:
-        reason: Reason code.
-        detail: Excerpt or description for the reject file.
+    Attributes:
         position: Position in characters: of the text when a text is read, of the message's content when one is
             rendered; None if the fault is not in content.
         message: Number of the message from 0, when messages are rendered; None when a text is read.
@@ -142,10 +140,7 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 def content_text(content: JsonValue) -> str:
-    """Return content as text: a string as is, other values as JSON with sorted keys.
-
-    NaN and infinities, which JSON lacks, become null.
-    """
+    """Return a string as is, other values as JSON with sorted keys, NaN as null."""
     if isinstance(content, str):
         return content
     try:
@@ -167,11 +162,8 @@ def compact_json(value: JsonValue) -> str:
     """Encode a value as JSON without blanks, with keys in their own order.
 
     Numbers are exact. openai-harmony reads them first, so the last digit of its output can differ for numbers with more
-    than 15 digits, below 1e-22 or above 1e22.
-
-    Raises:
-        Refusal: A number cannot be read by openai-harmony (NaN, infinity, an integer beyond all floats), or a value is
-            nested deeper than `MAX_DEPTH`.
+    than 15 digits, below 1e-22 or above 1e22. A number that it cannot read (NaN, infinity, an integer beyond all
+    floats) raises `Refusal`, and so does a value that is nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()
 
@@ -195,7 +187,7 @@ def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
     raise Refusal(Reason.NUMBER_OUT_OF_RANGE, f"{value!r:.40} in a tool's schema")
 
 
-# Harmony sets no limit. No real name is as long, and the limit bounds the excerpt of a malformed text.
+# Harmony does not limit a field. No real name has 256 characters, and the limit bounds the excerpt of a bad text.
 FIELD = r"[^\s<\ud800-\udfff]{1,256}+"
 _IS_FIELD = re.compile(FIELD)
 _IS_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
@@ -204,8 +196,6 @@ _UNDOTTED_TOOLS = frozenset({"python", "tool"})
 
 
 class Role(StrEnum):
-    """Author role of a message."""
-
     SYSTEM = "system"
     DEVELOPER = "developer"
     USER = "user"
@@ -217,14 +207,12 @@ SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
 
 
 class Message(NamedTuple):
-    """Message of a conversation; a missing header field is None.
+    """Message of a conversation; None stands for a missing header field.
 
     Attributes:
-        role: Author role.
         content: Text without control tokens; the sections of a system or developer message are part of it.
         name: Tool name (`functions.lookup`), always set for a tool; else the name after the role.
         recipient: Addressee. An assistant message with a recipient is a call, and its content holds the arguments.
-        channel: `analysis`, `commentary` or `final`.
         content_type: Format of the content, `<|constrain|>json` for the arguments of a call.
     """
 

@@ -2,8 +2,8 @@
 
 Both templates are read, and variants that models and the official vectors write: a recipient before or after the
 channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
-for the recipient if the header names no other). Nothing is repaired: a text is read whole, or refused at its
-first fault.
+for the recipient if the header names no other). Nothing is repaired: a text is read whole, or refused at its first
+fault.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ from pipeline_assets.corpus.harmony.message import (
     read_author,
 )
 
+# A recipient, a channel, a recipient again, then a content type with or without `<|constrain|>`: each may be missing.
 _AFTER_AUTHOR = (
     rf"(?: to=({FIELD}))?(?:{re.escape(CHANNEL)}({FIELD}))?(?: to=({FIELD}))?"
     rf"(?: ?({re.escape(CONSTRAIN)}{FIELD})| (?!to=)({FIELD}))?{re.escape(MESSAGE)}"
@@ -49,7 +50,7 @@ class Terminator(StrEnum):
     RETURN = RETURN
 
 
-_HEADER_CHARACTERS = 1500  # five fields of 256, and the text around them
+_HEADER_CHARACTERS = 1500  # room for five fields of 256 and the text between them
 _TERMINATORS = {str(terminator): terminator for terminator in Terminator}
 
 
@@ -64,10 +65,9 @@ class ParsedMessage(NamedTuple):
     """Message with its position in a text.
 
     Attributes:
-        message: The message itself.
-        terminator: Control token that ends it; None if the text ends first (`ending="open"`).
+        terminator: Control token that ends the message; None if the text ends first (`ending="open"`).
         span: From `<|start|>` to the terminator, both included.
-        body: Content, from behind `<|message|>` up to the terminator, excluded.
+        body: Content, between `<|message|>` and the terminator.
     """
 
     message: Message
@@ -81,8 +81,6 @@ class ParsedText:
     """Text with its messages, whose spans follow one another without a gap.
 
     Attributes:
-        text: The whole text.
-        messages: Messages in order.
         next_role: Role announced at the end of the text (`ending="next_role"`); else None.
         utf8: The text in UTF-8, encoded once.
     """
@@ -163,10 +161,7 @@ def _parse_messages(text: str, stop: int, opening: Role | None, is_open: bool) -
 
 @lru_cache(maxsize=4096)  # a dataset has few headers
 def _parse_header(header: str, opening: Role | None) -> Message | None:
-    """Read a header with its `<|message|>` as a message without content.
-
-    Returns None if the header is invalid.
-    """
+    """Parse a header into a message without content; None if it is invalid."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).fullmatch(header)
     if match is None:
         return None
@@ -190,7 +185,7 @@ def _check_terminator(token: re.Match[str], message: Message) -> Terminator:
 
 
 def _explain_header(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
-    """Return the refusal of a missing or invalid header at a position."""
+    """Return the refusal that explains a missing or invalid header at a position."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
     if match is not None:
         author, before, _, after, *_ = match.groups()
@@ -212,9 +207,6 @@ class QualityFlags:
         valid_harmony: The text consists of closed messages, at least one.
         reason: Reason why it is not valid; None if it is valid or empty.
         completion_nonempty: The last message is the assistant's and has more than blanks.
-        has_user: A user message exists.
-        has_analysis: An assistant message is on the analysis channel.
-        has_calls: The assistant calls a tool.
         calls_answered: The numbers of tool messages and calls are equal; also true if both are 0.
     """
 
@@ -234,14 +226,13 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
         messages = parse_harmony(text).conversation
     except Refusal as refusal:
         reason = refusal.reason
+    is_completed = any(message.role is Role.ASSISTANT and message.content.strip() for message in messages[-1:])
     calls = sum(message.is_call for message in messages)
     spoken = [message for message in messages if message.role is Role.ASSISTANT]
     return QualityFlags(
         valid_harmony=bool(messages),
         reason=reason,
-        completion_nonempty=any(
-            message.role is Role.ASSISTANT and message.content.strip() for message in messages[-1:]
-        ),
+        completion_nonempty=is_completed,
         has_user=any(message.role is Role.USER for message in messages),
         has_analysis=any(message.channel == "analysis" for message in spoken),
         has_calls=calls > 0,
@@ -250,9 +241,5 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
 
 
 def sha1_text_id(text: str) -> str:
-    """Return the sha1 of the text's UTF-8 as 40 hex digits.
-
-    Raises:
-        UnicodeEncodeError: The text has a lone surrogate, which UTF-8 cannot encode.
-    """
+    """Return the sha1 of a text in UTF-8 as 40 hex digits; a lone surrogate raises."""
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()

@@ -1,14 +1,14 @@
 """System and developer messages with the `# Tools` section.
 
 The source is openai/harmony, docs/format.md, "Function calling". A tool's arguments, JSON Schema, are rendered as types
-similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, whatever its properties, so the
-arguments are lost. Many tools of real datasets have such schemas.
+similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many tools
+of real datasets have such schemas, and `with_object_types` completes them.
 
-The types equal openai-harmony 0.0.8's for every schema, losses included. `any` stands for a schema without a type
-(`with_object_types` fills in objects), for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types
-is rendered as names alone, without properties, items or enum. Next to a `oneOf`, type and properties are omitted, and
-so is a property's description that equals its first variant's. Only strings are rendered from enums and examples.
-Quotes in enums and line breaks in descriptions of properties are not escaped.
+Otherwise the types equal openai-harmony 0.0.8's for every schema, losses included. `any` stands for a schema without a
+type, for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types is rendered as names alone,
+without properties, items or enum. Next to a `oneOf`, type and properties are omitted, and so is a property's
+description that equals its first variant's. Only strings are rendered from enums and examples. Quotes in enums and line
+breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,8 @@ def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
 
     The rule applies wherever the rendering descends: into properties, items and the variants of `oneOf`. Keys keep
     their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
-    properties: under a list of types (`["object", "null"]`), or next to a `oneOf`.
-
-    Raises:
-        Refusal: Schemas are nested deeper than `MAX_DEPTH`.
+    properties: under a list of types (`["object", "null"]`), or next to a `oneOf`. Nesting beyond `MAX_DEPTH` is
+    refused.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")
@@ -55,12 +53,7 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
     """Render the type of a schema; a value that is not a schema is `any`.
 
-    Args:
-        schema: JSON Schema of a value.
-        indent: Blanks before its lines; nested properties get four more, variants three more.
-
-    Raises:
-        Refusal: A default is not a JSON number.
+    `indent` has the blanks before its lines; nested properties get four more, variants three more.
     """
     if not isinstance(schema, dict):
         return "any"
@@ -174,15 +167,11 @@ FUNCTIONS = "functions"
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """Function that the assistant can call.
-
-    Attributes:
-        parameters: JSON Schema of its arguments; None if it takes none.
-    """
+    """Function that the assistant can call."""
 
     name: str
     description: str
-    parameters: JsonValue
+    parameters: JsonValue  # JSON Schema of the arguments; None for a function without
 
 
 @dataclass(frozen=True)
@@ -195,11 +184,7 @@ class ToolNamespace:
 
     @cached_property
     def text(self) -> str:
-        """Text of the namespace, cached because whole datasets share the same tools.
-
-        Raises:
-            Refusal: A schema cannot be rendered.
-        """
+        """Text of the namespace, cached because whole datasets share the same tools."""
         return "\n".join(_namespace_lines(self))
 
 
@@ -212,9 +197,6 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
     The text equals openai-harmony's for tools whose schemas went through `with_object_types`.
-
-    Raises:
-        Refusal: Two namespaces have one name, or a schema cannot be rendered.
     """
     names = [namespace.name for namespace in namespaces]
     if twice := sorted(name for name in set(names) if names.count(name) > 1):
@@ -287,9 +269,6 @@ def prompt_messages(system: SystemContent | None, developer: DeveloperContent | 
     """Render the system and developer messages, if present, system first.
 
     If the developer has functions, the system message names the channel for calls.
-
-    Raises:
-        Refusal: The tools cannot be rendered (`tool_section`).
     """
     messages: list[Message] = []
     if system is not None:

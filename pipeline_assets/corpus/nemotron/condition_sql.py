@@ -149,7 +149,6 @@ def _limit_depth(tokens: Iterable[str]) -> None:
 
 
 def _boolean_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
-    """Return the expression of a boolean node."""
     expression: pl.Expr = _expression(node, row, depth + 1)
     kind = row.select(expression.alias("holds")).schema["holds"]
     if str(kind) != "Boolean":
@@ -252,7 +251,6 @@ def _number(node: "exp.Expr") -> int | float:
 
 
 def _like(pattern: str) -> str:
-    """Return the regular expression of a LIKE pattern."""
     return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 

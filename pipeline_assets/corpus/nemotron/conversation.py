@@ -122,16 +122,14 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Return the messages before the last text of a content, and that text.
-
-        A thought that equals the reasoning is not repeated; a text before a thought is on the commentary channel.
-        """
+        """Return the messages before the last text of a content, and that text."""
         rule = self._settings.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
         if parts is None:
             return [], content
         if rule is ThinkTags.DROP:
             return [], "".join(text for is_thought, text in parts if not is_thought)
+        # A thought that repeats the reasoning is omitted.
         texts = [part for part in parts[:-1] if part[1].strip() and part != (True, (reasoning or "").strip("\r\n"))]
         return [
             Message(Role.ASSISTANT, text, channel="analysis" if is_thought else "commentary")
@@ -173,9 +171,7 @@ class RowText(NamedTuple):
         parsed: Text and its messages; without messages if it is not valid Harmony.
         messages: All messages of the row, also if rendering drops them.
         template: Template of the text; None if it is not valid Harmony.
-        came_as_text: True if the row contains the text itself.
         counts: `analysis_given`, `analysis_rendered`, and the counts of `_MessageReader`.
-        refusal: Reason why the text is not valid Harmony.
     """
 
     parsed: ParsedText
@@ -188,10 +184,7 @@ class RowText(NamedTuple):
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
-    """Return the text of a row: its column `text`, or else its rendered messages.
-
-    A line end after the column's text is removed; the text is otherwise unchanged.
-    """
+    """Return the text of a row: its column `text`, or else its rendered messages."""
     text = row.get("text")
     if has_value(text):
         if not isinstance(text, str):

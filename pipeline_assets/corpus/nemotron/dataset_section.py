@@ -111,7 +111,6 @@ class DatasetSection(RecipeSection):
 
     @property
     def rows_domain(self) -> Domain | None:
-        """Domain of the rows; None if unknown."""
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:

@@ -130,10 +130,7 @@ def _write_by_shard(
 
 
 def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
-    """Write the kept rows of a shard, then its dropped rows, as two files.
-
-    The count `near_duplicate` includes tagged rows.
-    """
+    """Write the kept rows of a shard, then its dropped rows, as two files."""
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
     findings, first = _earlier_decisions(shard), 0
@@ -148,7 +145,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
             is_kept = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):
                 finding = next(findings)
-                counts[_NEAR] += isinstance(finding, Decision)
+                counts[_NEAR] += isinstance(finding, Decision)  # tagged rows too
                 if finding is None or (isinstance(finding, Decision) and not drops):
                     tags.append(finding)
                 else:

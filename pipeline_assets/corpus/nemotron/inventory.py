@@ -98,10 +98,7 @@ _REJECTS = f"{WORK}/rejects"
 def take_inventory(
     staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
-    """Build `inventory.json`, `metadata_coverage.md` and the rejects of a split.
-
-    `max_rows` is the size of the sample (`plan_sample`); None counts all rows.
-    """
+    """Build the inventory of a split's rows, or of a sample of `max_rows`."""
     shards = (
         source_rows.plan_shards(files, source_rows.SHARD_BYTES)
         if max_rows is None
@@ -212,7 +209,6 @@ def _count_non_null(types: Mapping[str, int]) -> int:
 
 
 def _sort_names(tally: Tally) -> Tally:
-    """Sort the names of a tally, at any depth."""
     return {name: _sort_names(value) if isinstance(value, dict) else value for name, value in sorted(tally.items())}
 
 

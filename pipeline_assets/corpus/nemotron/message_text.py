@@ -100,8 +100,7 @@ def _has_payload(part: Row, kind: str) -> bool:
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
     """Return the reasoning of an assistant message; None if missing or blank.
 
-    A boolean under one of the keys is a switch, so it counts as an unread key. Keys with different texts make the row a
-    reject.
+    A boolean under one of the keys is a switch, and counts as unread. Keys with different texts make the row a reject.
     """
     texts: dict[str, str] = {}
     for key in keys:
@@ -118,8 +117,7 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
 def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     """Split content at its outermost `<think>` blocks into (is a thought, text) parts.
 
-    The last part is a text. Line ends around a thought and after its block belong to the tags. Tags that do not pair up
-    result in None.
+    The last part is a text. Line ends around thoughts and after blocks belong to the tags. None if tags do not pair up.
     """
     parts: list[tuple[bool, str]] = []
     depth = start = 0
@@ -140,8 +138,7 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
     """Count a text that has `<think>` tags under its owner; return whether it has any.
 
-    The owner is a role, or `analysis` for reasoning. An assistant's text whose tags do not pair up also counts as
-    unpaired.
+    The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as unpaired.
     """
     has_tags = "<think>" in text or "</think>" in text
     if has_tags:

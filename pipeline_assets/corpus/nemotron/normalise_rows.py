@@ -29,12 +29,10 @@ INVALID = "invalid_harmony"
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Kept, rejected and dropped rows of a block, each in input order.
+    """Kept rows, rejects (unusable rows) and rows that the settings drop, in order.
 
     Attributes:
         batch: Kept rows, `SCHEMA`. Ids are not numbered yet.
-        rejects: Unusable rows.
-        dropped: Rows that the settings drop.
         counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given` and
             `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`, and
             `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped.

@@ -1,7 +1,6 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks, each a row group. The content of a block depends on the shard
-alone.
+Rows are read, rendered, encoded and written in blocks, each a row group, whose content depends on the shard alone.
 """
 
 import gc
@@ -57,10 +56,8 @@ def normalise_shard(
 
     Files of the receipt, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, lists
     of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects. Counts:
-    `spot_checked` (rows), and the counts of `NormalisedRows`. Each row's file replaces the file in `origin`.
-
-    Raises:
-        OracleMismatchError: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
+    `spot_checked` (rows), and the counts of `NormalisedRows`. Each row's file replaces the file in `origin`. One row in
+    a thousand, chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)

@@ -59,7 +59,7 @@ def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 def normalise_split(
     staging: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the normalised rows of a split; each row's file replaces that of `origin`.
+    """Build the normalised rows of a split, whose `origin` lacks the file of each row.
 
     If gigatoken and tiktoken disagree on a row, tiktoken encodes everything.
     """
@@ -159,10 +159,7 @@ def _store_rows(
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
     """Rewrite a shard with numbers after repeated ids, in the same row groups."""
-    with (
-        open_parquet(path) as file,
-        ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output,
-    ):
+    with open_parquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
         times = read_repeats(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)

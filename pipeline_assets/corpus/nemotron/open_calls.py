@@ -10,7 +10,9 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
-_MAX_SCANNED = 256  # open calls checked against later replies: far more than any real row has
+_MAX_SCANNED = (
+    256  # calls per unnamed reply; real rows have far fewer, and a bad row of one megabyte would take minutes
+)
 _CallKey = tuple[Literal["id", "name"], str]
 MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call has the name of the reply
 
@@ -91,10 +93,7 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_unclaimed(self) -> int | None:
-        """Return the first open call that no later reply names, else the next open call.
-
-        Only `_MAX_SCANNED` calls are checked: without this bound, a row of one megabyte would take minutes.
-        """
+        """Return the first open call that no later reply names, else the next open call."""
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
             call_id, name = self._calls[index]

@@ -40,7 +40,6 @@ class ParquetRows:
 
     @classmethod
     def for_schema(cls, schema: pa.Schema) -> "ParquetRows":
-        """Return the conversion for rows of a schema."""
         with_objects = tuple(
             field.name
             for field in schema
@@ -70,10 +69,7 @@ def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value to JSON types.
-
-    Times become ISO 8601, decimals exact text, bytes text if they are UTF-8, else base64, and UUIDs their usual form.
-    """
+    """Convert a value to JSON types; times, decimals, bytes and UUIDs become text."""
     match value:
         case dict():
             return {key: as_json(item) for key, item in value.items()}

@@ -50,10 +50,8 @@ class Pool(msgspec.Struct, frozen=True):
     """Contents of a pool.
 
     Attributes:
-        completion_tokens: Number of tokens that count in the loss.
         lengths: Rows by length: the largest power of two that is not above their tokens, at least `1`.
         correctness: Rows by ranges of `CORRECTNESS`.
-        domains: Rows by domain.
         shared: Rows that are also in another pool, by its name.
     """
 
@@ -72,7 +70,6 @@ class Pools(msgspec.Struct, frozen=True):
     Attributes:
         rows: Rows that are in some pool, each counted once; so are their tokens.
         ledger: Counts of the rows that pools are chosen from.
-        pools: Contents by pool.
         left_out: Reasons why pools lack rows of a dataset, as in the manifest of its pools.
         empty: Pools without rows, with the rows that meet each condition.
         correctness_gap: Rows of a dataset that have a correctness and are in no pool.

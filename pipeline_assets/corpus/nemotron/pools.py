@@ -44,16 +44,8 @@ _MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
 _SPILL_BYTES = 16 << 20  # rows in memory, to be written bucket by bucket
 # Only columns with few values use a dictionary: it precedes all pages and changes with every new value.
-_DICTIONARY_COLUMNS = [
-    "dataset",
-    "subset",
-    "split",
-    "loss_mode",
-    "loss_rule",
-    "template",
-    "source_file",
-    "source_revision",
-]
+_DICTIONARY_COLUMNS = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template"]
+_DICTIONARY_COLUMNS += ["source_file", "source_revision"]
 _DICTIONARY_COLUMNS += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
 PARQUET_OPTIONS = {
     "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
@@ -118,10 +110,7 @@ def pooled_split(path: str) -> str:
 
 
 def _count_buckets(rows: Artifact) -> int:
-    """Return the number of buckets that a split's rows are divided into.
-
-    A power of two, so that a few rows more or less usually change nothing.
-    """
+    """Count the buckets of a split's rows; a power of two, which rarely changes."""
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
     plain: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
@@ -146,13 +135,7 @@ def _capabilities(files: Sequence[Path]) -> list[str]:
 
 
 def spill_rows(
-    split: str,
-    file: Path,
-    buckets: int,
-    pools: Sequence[str],
-    recipe: PoolsRecipe,
-    window: Window,
-    folder: StagingView,
+    split: str, file: Path, buckets: int, pools: Sequence[str], recipe: PoolsRecipe, window: Window, folder: StagingView
 ) -> Receipt:
     """Write rows that are in a pool to work files with one row group per bucket.
 
@@ -175,12 +158,7 @@ def spill_rows(
 
 
 def _pool_rows(
-    split: str,
-    path: Path,
-    pools: Sequence[str],
-    recipe: PoolsRecipe,
-    counts: Counter[str],
-    gaps: list[dict[str, Any]],
+    split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file that are in a pool, by row group, and count all rows."""
     import polars as pl
@@ -275,8 +253,7 @@ def write_pools(
 ) -> Receipt:
     """Write the rows of a bucket to a file for each pool that has some, sorted by id.
 
-    `paths` are work files of the split, each with a row group for each of its `buckets`; `pools` are in the order of
-    the rows' flags.
+    `paths` are work files of the split with a row group per bucket; `pools` are in the order of the rows' flags.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")

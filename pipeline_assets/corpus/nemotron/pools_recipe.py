@@ -141,5 +141,4 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def capability_pool(target: str) -> str:
-    """Return the pool of rows with a capability target."""
     return f"{CAPABILITY}_{_INVALID.sub('_', target.lower()).strip('_')}"

@@ -43,15 +43,8 @@ _UNKNOWN = -1.0
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls"]
-_TIE_COLUMNS = [
-    "id",
-    "meta_domain",
-    "meta_license",
-    "meta_correctness",
-    "meta_formal_statement",
-    "source_file",
-    "source_row",
-]
+_TIE_COLUMNS = ["id", "source_file", "source_row"]
+_TIE_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_formal_statement"]
 Row = dict[str, object]
 
 
@@ -59,10 +52,8 @@ class DroppedRow(msgspec.Struct, frozen=True):
     """Dropped row with its reason.
 
     Attributes:
-        file: File of the source, as in rejects.
-        row: Row in that file.
-        shard: File of normalised rows.
-        shard_row: Row in that shard.
+        file: File of the source, as in rejects; the position in it is `row`.
+        shard: File of normalised rows; the number in it is `shard_row`.
     """
 
     file: str
@@ -79,7 +70,6 @@ class _PromptShard:
     """File of normalised rows; `rows` is unused, because a file is read whole.
 
     Attributes:
-        passing: Number of rows that pass the rules.
         repeats: File with the passing rows whose text occurred before; None until it is known.
     """
 

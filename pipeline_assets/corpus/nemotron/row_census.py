@@ -21,8 +21,7 @@ _MAX_NAME_CHARACTERS = 200
 def add_count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
     """Add to the count at a path of names.
 
-    Memory is bounded for any input: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and a name is cut to
-    200 characters.
+    Memory is bounded: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and names are cut to 200 characters.
     """
     *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
     for name in parents:
@@ -36,7 +35,6 @@ def _bounded_name(tally: Tally, name: str) -> str:
 
 
 def add_tally(tally: Tally, other: Mapping[str, Any]) -> None:
-    """Add all counts of another tally."""
     for name, value in other.items():
         if isinstance(value, int):
             tally[name] = tally.get(name, 0) + value

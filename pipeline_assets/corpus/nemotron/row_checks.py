@@ -212,11 +212,10 @@ def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
     return rows, present
 
 
-Rows = list[dict[str, str]]
 _SHOWN_COLUMNS = 20
 
 
-def preview_columns(inventory: Artifact) -> Rows:
+def preview_columns(inventory: Artifact) -> list[dict[str, str]]:
     """Return the columns of a split with types and the share of rows that have them."""
     columns = list(read_inventory(inventory)["columns"].items())
     return [

@@ -236,7 +236,7 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     """Compute the fraction of 16-token runs in `ids` that occurred earlier in it.
 
     Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
-    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, of which two are equal by chance with
+    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, and two are equal by chance with
     probability 2**-32: for n runs, n²/2 pairs, the fraction is about n / 2**33 too high, 0.0001 for a million tokens.
     """
     runs = len(ids) - GRAM_TOKENS + 1
@@ -296,5 +296,4 @@ def row_quality(
 
 
 def length_bin(tokens: int) -> Literal["short", "normal", "long"]:
-    """Return the length bin for a number of tokens."""
     return "short" if tokens < 128 else "long" if tokens > 16_384 else "normal"

@@ -34,10 +34,7 @@ class AssistantLastLoss(RecipeSection):
 
 
 class SystemMessage(RecipeSection):
-    """System message before each rendered conversation; null omits a line.
-
-    `SystemContent` explains the fields.
-    """
+    """System message of rendered conversations, as `SystemContent`; null omits a line."""
 
     model_identity: str | None = GPT_OSS_SYSTEM.model_identity
     knowledge_cutoff: str | None = GPT_OSS_SYSTEM.knowledge_cutoff
@@ -113,7 +110,6 @@ class RowsRecipe(RecipeSection):
 
     @property
     def loss_mode(self) -> LossMode:
-        """Loss mode: the bodies that are the completion."""
         loss = self.loss
         return AssistantLast() if isinstance(loss, AssistantLastLoss) else AssistantAll(loss.analysis, loss.calls)
 

@@ -14,10 +14,7 @@ DROPPED_FILE = f"dropped{SUFFIX}"
 _TEXT, _TEXTS, _BOOL = pa.string(), pa.list_(pa.string()), pa.bool_()
 _FLOAT, _INT32, _INT64 = pa.float64(), pa.int32(), pa.int64()
 _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
-    "id": (
-        _TEXT,
-        "The row's uuid, else a hash of its content; repeats within a split end in `#2`, `#3`, …",
-    ),
+    "id": (_TEXT, "The row's uuid, else a hash of its content; repeats within a split end in `#2`, `#3`, …"),
     "dataset": (_TEXT, "Source dataset."),
     "subset": (_TEXT, "Configuration of the dataset, `default` if it has only one."),
     "split": (_TEXT, "Split of the source dataset."),
@@ -53,10 +50,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
         _BOOL,
         "Whether the text ends with non-blank assistant text that counts in the loss.",
     ),
-    "quality_valid_tool_schema": (
-        _BOOL,
-        "Whether all calls fit the tools that the row declares; null if unknown.",
-    ),
+    "quality_valid_tool_schema": (_BOOL, "Whether all calls fit the tools that the row declares; null if unknown."),
     "quality_is_duplicate": (_BOOL, "Whether a kept row has nearly the same prompt; false before deduplication."),
     "quality_duplicate_of": (_TEXT, "Dataset, split and id of that kept row."),
     "quality_similarity": (_FLOAT, "Jaccard similarity of both prompts."),

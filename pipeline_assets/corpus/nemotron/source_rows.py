@@ -142,7 +142,6 @@ def _split_file(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
 
 
 def _sample_pieces(file: SourceFile) -> Sequence[SourcePiece]:
-    """Return pieces spread evenly over a file."""
     pieces = _split_file(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
     step = -(-len(pieces) // SAMPLE_PIECES)  # rounded up, so that at most SAMPLE_PIECES remain
     return pieces[::step] if step else pieces

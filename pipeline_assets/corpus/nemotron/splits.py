@@ -6,10 +6,8 @@ so a recipe can add a dataset by a line.
 1. If the card's YAML has `configs`, they name the files of each split (hub documentation, "Manual Configuration"). If a
 config names only a folder, `data_dir`, rule 2 finds the splits of its files. A split that several configs have is named
 after the config: `<config>` if the config has one split, else `<config>_<split>`.
-
 2. Otherwise the file's name contains its split: `high.part_00.jsonl` and `high_part00.parquet` are `high_part00`,
 `train-00000-of-00005.parquet` is `train`.
-
 3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored. The lines were published
 first, and they keep details that a Parquet schema, one for all rows, cannot: absent keys, and objects of any shape.
 
@@ -43,7 +41,7 @@ def partition_key(dataset: str, split: str) -> str:
 
 
 def dataset_name(partition: str) -> str:
-    """Return the dataset's name in the partition of a split."""
+    """Return the name of the dataset in a split's partition."""
     return partition.partition("/")[0]
 
 
@@ -58,10 +56,9 @@ DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of one split.
+    """Files of one split, sorted.
 
     Attributes:
-        files: Sorted paths that are read.
         found_by: Source of the assignment of files to the split.
         left_out: Paths of the same split in another format, which are not read.
         config: Config of the card; None if the card names none, or only `default`.
@@ -82,7 +79,6 @@ def detect_format(path: str) -> Format | None:
 
 
 def split_from_name(path: str) -> str:
-    """Return the split in a file's name."""
     return _split_name(_stem(path))
 
 

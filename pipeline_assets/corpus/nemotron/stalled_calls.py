@@ -25,14 +25,12 @@ class CallLog:
         return len(self._calls) - 1
 
     def add_reply(self, call: int, content: str) -> None:
-        """Add a reply to the call with an index."""
         self._events.append((call, content))
 
     def count_stalled(self) -> int:
         """Count the calls made after the last two replies to equal calls were equal.
 
-        Calls are equal if they name the same tool with the same arguments, in any order of keys. Other calls may come
-        between them.
+        Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
         """
         times = Counter(name for name, _ in self._calls)
         if max(times.values(), default=0) <= _EQUAL_REPLIES:

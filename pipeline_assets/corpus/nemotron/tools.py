@@ -233,7 +233,6 @@ class DeclaredTools:
         canonical: The list as canonical JSON: order matters for the list, not for keys.
         namespace: Content of the developer message, with keys of schemas in the row's own order.
         parameters: JSON Schema of each tool's arguments by name; the last of several with one name.
-        schemas: Compiled schemas of called tools.
     """
 
     tools_id: str

@@ -27,10 +27,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Raise InputError for any error that a library raises over a model's files.
-
-    Libraries raise errors of any class, for any odd value.
-    """
+    """Raise InputError for an error of any class that a library raises over a model."""
     try:
         yield
     except InputError:
@@ -41,12 +38,7 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Check that sizes in a config are positive, and that its layers can have weights.
-
-    Raises:
-        InputError: The config is not a mapping, a size is below 1, or the config has more layers than the weights have
-            tensors.
-    """
+    """Raise InputError if a size in a config is below 1 or its layers lack weights."""
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
@@ -84,9 +76,6 @@ def _count_tensors(folder: Path) -> int:
     count = 0
     for path in folder.rglob("*.safetensors"):
         fix = "fetch or copy the model again"
-        with (
-            wrap_library_errors("weights are truncated or damaged", folder, fix),
-            safe_open(path, "numpy") as weights,
-        ):
+        with wrap_library_errors("weights are truncated or damaged", folder, fix), safe_open(path, "numpy") as weights:
             count += len(weights.keys())
     return count

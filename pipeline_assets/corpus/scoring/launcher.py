@@ -13,13 +13,13 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Score shard: some rows of a pool file. Its output is stored under `name`.
+    """Score shard: some rows of a pool file, whose scores are stored under `name`.
 
     Attributes:
         pool_file: Name of the pool file in scores; its path is `file`.
         row_numbers: Numbers of the rows in the file, ascending.
         batch_rows: Maximum number of rows per batch; None for as many as fit.
-        rows: Always 0, because a shard is scored whole.
+        rows: 0, because a shard is scored whole.
     """
 
     name: str
@@ -47,9 +47,7 @@ class ScoreWork:
         split: `dataset/split`.
         pools: Pinned pool files of a hub; None for pools in a local folder.
         model: Pinned model files of a hub; None for a model in a local folder.
-        model_digest: Digest that identifies the model.
-        rows: Number of rows to score.
-        text_bytes: Approximate size of their texts in bytes.
+        text_bytes: Approximate size of the texts of the rows in bytes.
     """
 
     split: str
@@ -65,10 +63,7 @@ class Launcher(Protocol):
     """Runner of the score shards of a split on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Yield the receipts in job order, each committed under `stage`.
-
-        Implements `StageRunner`.
-        """
+        """Yield the receipts in job order, each committed under `stage`."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return the facts about the machines that a manifest records."""
@@ -80,13 +75,8 @@ class RemoteLauncherFactory(Protocol):
     def describe_costs(self, works: Sequence[ScoreWork]) -> Iterator[str]:
         """Yield lines that estimate the work and cost of splits.
 
-        Raises:
-            UsageError: The launcher cannot run a split, or its cost exceeds a limit; raised after the last line.
+        A split that cannot run or exceeds a cost limit raises `UsageError` after the last line.
         """
 
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
-        """Open a launcher for a split, which stores its results in a folder.
-
-        Raises:
-            UsageError: The launcher cannot run the split, or its cost exceeds a limit.
-        """
+        """Open a launcher for a split, which stores its results in a folder."""

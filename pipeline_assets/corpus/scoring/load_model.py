@@ -34,28 +34,20 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # 
 _MODEL_FIX = "use a causal language model that transformers can load on this machine"
 _QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
 
-
 AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 
 
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    Args:
-        folder: Folder with the files of the model.
-        recipe: Device, dtype, attention, spreads, dequantise and threads; all of these may change bits of a score.
-
-    Raises:
-        InputError: The model cannot be loaded, lacks weights, or would differ from its files: see above.
-        UsageError: The device is missing, or the model does not support the configured attention.
+    Device, dtype, attention, spreads, dequantise and threads of the recipe may change bits of a score.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
     torch.set_num_threads(recipe.threads)
     check_config_sizes(folder)
-    with wrap_library_errors(
-        "config.json cannot be read", folder, "use a model that this version of transformers supports"
-    ):
+    fix = "use a model that this version of transformers supports"
+    with wrap_library_errors("config.json cannot be read", folder, fix):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     check_quantisation(config, folder, recipe.dequantise)
     network = _load_network(folder, config, recipe)
@@ -76,11 +68,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether RoPE depends on the longest row of a batch.
-
-    Raises:
-        InputError: RoPE depends on all earlier batches.
-    """
+    """Check whether RoPE depends on a batch's longest row; raise if on other batches."""
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
@@ -90,16 +78,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
-    """Check from the config alone that quantised weights stay quantised.
-
-    Args:
-        config: Config of the model, as `transformers` loads it.
-        folder: Folder of the model, for errors.
-        dequantises: Whether weights are expanded on request; then nothing is checked.
-
-    Raises:
-        InputError: The weights would be expanded silently; names the missing packages.
-    """
+    """Raise InputError if a config's weights would be expanded without `dequantises`."""
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
         return
@@ -172,10 +151,7 @@ def _find_head(network: Any, folder: Path) -> LmHead:
 
 
 def _find_scale(config: Any) -> float:
-    """Return the factor of logits.
-
-    Cohere multiplies by `logit_scale`, Granite divides by `logits_scaling`.
-    """
+    """Return the factor of logits, 1 for most models; Cohere and Granite set another."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
 

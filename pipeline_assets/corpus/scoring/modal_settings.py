@@ -20,8 +20,8 @@ _MAX_LOST_S = 300  # seconds of work that a preempted call may lose
 class ModalSettings(pydantic.BaseModel):
     """Settings of scoring on Modal, for a run and for the deployed app.
 
-    The environment variable of a setting is CORPUSMILL_MODAL_ and its name in capitals. Prices are per hour, in any
-    currency.
+    The environment variable of a setting is CORPUSMILL_MODAL_ and its name in capitals. Prices are in any currency, per
+    hour of a GPU, a core or a GiB.
 
     Attributes:
         app: Name of the app on Modal, and prefix of its volumes.
@@ -29,7 +29,6 @@ class ModalSettings(pydantic.BaseModel):
         gpu: GPU model. Modal may replace H100 by an H200, but not `H100!`. `none` scores on a CPU.
         gpus: GPUs per container.
         cpu: Physical cores per container.
-        memory_gib: Memory per container in GiB.
         region: Modal region; None for any.
         secret: Name of the Modal secret with HF_TOKEN, for files that need it; empty for none.
         timeout_s: Limit of a shard in seconds, loading of the model included.
@@ -38,10 +37,7 @@ class ModalSettings(pydantic.BaseModel):
         places: Maximum number of containers, one shard each.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
         gpu_price: Price of a GPU; None if unknown.
-        cpu_price: Price of a core.
-        memory_price: Price of a GiB.
         region_factor: Factor of all prices if a region is set.
-        prices_read: Date of the prices.
         cost_limit: Limit for all splits that one command scores; None for no limit.
         split_cost_limit: Limit for one split; None for no limit.
     """
@@ -71,14 +67,9 @@ class ModalSettings(pydantic.BaseModel):
 
     @classmethod
     def from_mapping(cls, variables: Mapping[str, str], **overrides: object) -> Self:
-        """Read settings from environment variables.
+        """Read settings from environment variables; `overrides` replace them unless None.
 
-        Args:
-            variables: The environment.
-            overrides: Values that replace those of the environment; None for no override.
-
-        Raises:
-            UsageError: A variable is unknown or has an invalid value; names the variable.
+        A variable that is unknown or has an invalid value raises `UsageError` with its name.
         """
         if f"{_PREFIX}KERNELS" in variables:
             fix = "unset it, and for quantised weights set `scoring.dequantise`"
@@ -117,11 +108,9 @@ class ModalSettings(pydantic.BaseModel):
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
-        return (
-            f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of "
-            f"{'CPUs' if self.gpu == NO_GPU else self.gpu}, "
-            + (f"cost unknown: set {price}" if cost is None else f"cost about {format_money(cost)}")
-        )
+        units = "CPUs" if self.gpu == NO_GPU else self.gpu
+        stated_cost = f"cost unknown: set {price}" if cost is None else f"cost about {format_money(cost)}"
+        return f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of {units}, {stated_cost}"
 
     def describe_rates(self) -> str:
         """Describe the rates and settings that an estimate is based on."""
@@ -133,14 +122,8 @@ class ModalSettings(pydantic.BaseModel):
     def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
         """Return the error that prevents starting a split; None if it may start.
 
-        A split may not start if it exceeds a cost limit, or if an interrupted shard would lose too much work.
-
-        Args:
-            split: Name of the split, for the error.
-            tokens: Tokens that remain to be scored.
-            shards: Shards that remain.
-            rows: Rows that remain.
-            spent: Cost of the splits that the command started before this one.
+        The remaining tokens, shards and rows of the split may not exceed a cost limit, and an interrupted shard may not
+        lose too much work. `spent` is the cost of the splits that the command started before this one.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
@@ -174,7 +157,6 @@ def format_money(amount: float) -> str:
 
 
 def variable_name(name: str) -> str:
-    """Return the environment variable of a setting."""
     return _PREFIX + name.upper()
 
 

@@ -1,8 +1,8 @@
 """Negative log-likelihood (NLL) of the tokens that count in rows.
 
 Hidden states are computed once per batch, and the LM head only for the tokens that count. Only a block of logits (a few
-positions by a part of the vocabulary) is in memory at a time, in float32 from float32 sums for any dtype of weights: a
-float32 copy of bfloat16 logits would have only their 8 bits. The log-sum-exp is accumulated block by block (Milakov and
+positions by a part of the vocabulary) is in memory at a time. Logits are float32 from float32 sums for any dtype of
+weights, because bfloat16 logits would have only 8 bits. The log-sum-exp is accumulated block by block (Milakov and
 Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache, or into
 `BUFFER_BYTES` of a GPU. A row's sum is float64.
 """
@@ -27,20 +27,16 @@ _GPU_POSITIONS = 4096
 def plan_batches(
     lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
 ) -> list[list[int]]:
-    """Group row numbers into batches of at most `batch_tokens` tokens.
+    """Group row numbers into batches of at most `batch_tokens` tokens with padding.
 
     A longer row is a batch of its own. Batches depend on lengths alone, so equal rows result in equal batches. Packed
     rows keep their order. Padded rows are sorted by length, longest first, with less than `PADDING` of padding.
-
-    Args:
-        lengths: Tokens of each row, shape (rows,).
-        batch_tokens: Maximum number of tokens per batch, padding included.
-        batch_rows: Maximum number of rows per batch; None for any number.
-        is_packed: Whether rows are concatenated without padding.
+    `lengths` has the shape (rows,); with `batch_rows` None, a batch may have any number of rows.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
         current = batches[-1] if batches else []
+        # Padded rows all get the length of the first row of the batch, which is the longest.
         tokens = filled + sizes[row] if is_packed or not current else sizes[current[0]] * (len(current) + 1)
         is_wasteful = not is_packed and tokens - (filled + sizes[row]) >= PADDING * tokens
         if not current or tokens > batch_tokens or is_wasteful or len(current) == batch_rows:
@@ -58,7 +54,6 @@ class LmHead:
     Attributes:
         weight: Shape (vocabulary, width).
         bias: Shape (vocabulary,).
-        scale: Factor of the logits.
         logit_cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
     """
 
@@ -68,10 +63,7 @@ class LmHead:
     logit_cap: float | None = None
 
     def logits(self, hidden: torch.Tensor, first: int, stop: int) -> torch.Tensor:
-        """Compute the logits of token ids in [first, stop), in float32 from float32 sums.
-
-        The result has the shape (positions, stop - first).
-        """
+        """Compute float32 logits of ids [first, stop), shape (positions, stop - first)."""
         block = self.weight[first:stop].T
         if block.dtype == torch.float32 or not (block.is_cuda and _HAS_FLOAT32_SUMS):
             logits = hidden.float() @ block.float()
@@ -90,7 +82,6 @@ class LanguageModel:
 
     Attributes:
         network: Model of `transformers`.
-        head: LM head of the network.
         is_packed: Whether rows are concatenated without padding; otherwise rows are padded at their end.
         single_row_batches: Whether each batch is one row, because positions depend on the longest row (RoPE type
             `longrope`).
@@ -110,10 +101,7 @@ class LanguageModel:
         return sum(lengths) if self.is_packed else max(lengths) * len(lengths)
 
     def hidden_states(self, rows: Sequence[NDArray[np.int32]]) -> torch.Tensor:
-        """Compute the last hidden states of all tokens, row after row.
-
-        Padding is removed. The result has the shape (tokens, width).
-        """
+        """Compute the last hidden states of all rows, unpadded, shape (tokens, width)."""
         lengths = [len(row) for row in rows]
         if self.is_packed:
             return self._packed(rows, lengths)
@@ -128,6 +116,7 @@ class LanguageModel:
 
     def _packed(self, rows: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> torch.Tensor:
         device = self.network.device
+        # Row i has the tokens from bounds[i] to bounds[i + 1], and positions that start at 0.
         bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
         states = self.network.base_model(
             input_ids=torch.from_numpy(np.concatenate(rows).astype(np.int64))[None].to(device),
@@ -143,12 +132,10 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class RowNll:
-    """NLL of a row and the batch that it was scored in.
+    """NLL of a row, and the number and size of the batch that it was scored in.
 
     Attributes:
         nll_sum: Sum in nats; NaN if a logit is NaN, None if the row alone does not fit into memory.
-        batch: Number of the batch.
-        batch_rows: Rows of the batch.
         batch_tokens: Tokens of the batch, padding included.
     """
 
@@ -160,30 +147,20 @@ class RowNll:
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """NLL of each row, in row order.
-
-    Attributes:
-        rows: One entry per row.
-        halved: Number of batches that did not fit into memory and were halved.
-    """
+    """NLL of each row, in row order."""
 
     rows: list[RowNll]
-    halved: int
+    halved: int  # batches that did not fit into memory and were halved
 
 
 @torch.inference_mode()
 def score_rows(
     model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
 ) -> ScoringResult:
-    """Compute the NLL of each row.
+    """Compute the NLL of each row, which must have at least one token that counts.
 
-    A batch that does not fit into the device's memory is halved as often as needed.
-
-    Args:
-        model: Model that scores the rows.
-        rows: Rows with at least one token that counts.
-        batch_tokens: Maximum number of tokens per batch, padding included; a longer row is a batch of its own.
-        batch_rows: Maximum number of rows per batch; None for any number.
+    `plan_batches` explains the limits of batches. A batch that exceeds the device's memory is halved as often as
+    needed.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     batch_rows = 1 if model.single_row_batches else batch_rows
@@ -221,22 +198,16 @@ def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
 
 
 def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torch.Tensor:
-    """Compute -log p of each target token.
+    """Compute -log p of each target token, in float32 on the head's device.
 
-    Args:
-        hidden: States that predict the targets, shape (positions, width). States that a model keeps in float32 are
-            converted to the head's dtype, as in the model.
-        targets: Shape (positions,), int64.
-        head: LM head of the model.
-
-    Returns:
-        Shape (positions,), float32, on the head's device.
+    `hidden` has the states that predict the targets, shape (positions, width), converted to the head's dtype, as the
+    model does with states that it keeps in float32. `targets` has int64 ids, shape (positions,), as has the result.
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
     positions, entries = _CPU_BLOCK
     if head.weight.is_cuda:
         positions = _GPU_POSITIONS
-        entries = BUFFER_BYTES // 4 // positions
+        entries = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
     parts = [_block_nll(hidden[at : at + positions], targets[at : at + positions], head, entries)
              for at in range(0, len(targets), positions)]  # fmt: skip
     return torch.cat([hidden.new_empty(0, dtype=torch.float32), *parts])

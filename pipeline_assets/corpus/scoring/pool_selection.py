@@ -10,10 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.scoring.score_shard import (
-    LOSS_RULE,
-    POOL_COLUMNS,
-)
+from pipeline_assets.corpus.scoring.score_shard import LOSS_RULE, POOL_COLUMNS
 from pipeline_assets.corpus.scoring.scored_split import wrap_read_errors
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import dropped_key
@@ -27,8 +24,7 @@ class Selection:
 
     Attributes:
         rows: Row numbers by file, ascending, shape (rows,).
-        counts: `rows` of all pools, `dropped/repeated_id` (an earlier row has the id, because pools overlap),
-            `dropped/not_sampled`.
+        counts: `rows` of all pools, `dropped/repeated_id` (overlapping pools repeat rows), `dropped/not_sampled`.
     """
 
     rows: Mapping[str, NDArray[np.int64]]
@@ -53,18 +49,13 @@ class Selection:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    If more than `max_rows` ids remain, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a
-    sorted copy.
-
-    Raises:
-        InputError: A file is damaged or not Parquet, lacks a required column, or has a column of another type; a row
-            has no id; or the pools have no rows.
+    Beyond `max_rows`, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a sorted copy.
     """
     by_file = {name: _id_hashes(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
     if not len(hashes):
         raise InputError("the pools of this split have no rows", next(iter(files.values())), "choose pools with rows")
-    _, first = np.unique(hashes, return_index=True)  # in the order of the hashes
+    _, first = np.unique(hashes, return_index=True)  # first row of each hash, in the order of the hashes
     is_chosen = np.zeros(len(hashes), bool)
     is_chosen[first[:max_rows]] = True
     ends = np.cumsum([len(file_hashes) for file_hashes in by_file.values()])

@@ -66,11 +66,7 @@ class ScoringRecipe(RecipeSection):
 
 
 def detect_device() -> Device:
-    """Return `cuda` if PyTorch can use a GPU of this machine, else `cpu`.
-
-    Raises:
-        UsageError: Torch is not installed.
-    """
+    """Return `cuda` if PyTorch can use a GPU of this machine, else `cpu`."""
     try:
         import torch
     except ImportError as error:

@@ -1,8 +1,8 @@
 """Scoring of a shard on another machine.
 
-It reads hub files from one persistent folder and writes scores to another. A request is JSON. The sha256 of everything
-that determines the scores names the output, `SPLIT/DIGEST.parquet`, stored with a receipt. An equal request returns the
-stored scores, so a preempted machine loses only its current shard.
+The machine reads hub files from one persistent folder and writes scores to another. A request is JSON. The sha256 of
+everything that determines the scores names the output, `SPLIT/DIGEST.parquet`, stored with a receipt. An equal request
+returns the stored scores, so a preempted machine loses only its current shard.
 """
 
 import functools
@@ -44,13 +44,7 @@ def fetch_request(work: ScoreWork) -> Request:
 
 
 def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
-    """Build the request for the scores of a shard.
-
-    Args:
-        work: Split that the shard belongs to.
-        job: Shard to score.
-        gpu: GPU model, such as H100, H100! or A100-80GB; None for no GPU.
-    """
+    """Build the request for a shard's scores; `gpu` is a model such as H100!, or None."""
     assert work.pools is not None
     recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_KEYS}
     return {
@@ -68,11 +62,7 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
-    """Fetch missing files into the cache of a hub, and check each against its hash.
-
-    Raises:
-        InputError: The hub refuses a file, or its hash differs.
-    """
+    """Fetch missing files into the cache of a hub, and check each against its hash."""
     _fetch(request["pools"], hub)
     for key, model in request["models"].items():
         _fetch(model, hub.for_models())
@@ -99,15 +89,11 @@ def _listing_path(model: str, files: Path) -> Path:
 def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
     """Score a shard, or load its stored scores, and return its receipt.
 
-    Args:
-        request: Request from `shard_request`.
-        files: Folder that `fetch_files` filled.
-        scores: Folder of the scores; paths in the receipt are relative to it.
+    `files` is the folder that `fetch_files` filled; paths in the receipt are relative to `scores`.
 
     Raises:
         UsageError: The request is from another version, or this machine has another GPU.
         RetryableError: A file is not fetched, or three earlier attempts ended early.
-        InputError: The model or a row cannot be scored; see `score_shard`.
     """
     if request["stage"] != vars(SCORES_STAGE):
         what = f"expected a request for {SCORES_STAGE}, got {request['stage']}"
@@ -138,16 +124,9 @@ def load_or_score(
     score: Callable[[StagingView], Receipt],
     environment: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """Return the receipt of stored scores, or score the shard and store it.
+    """Return the receipt of stored scores, or call `score` and store its output.
 
-    Args:
-        request: Request from `shard_request`.
-        scores: Folder of the scores.
-        score: Writes one file of scores into a folder, and returns its receipt.
-        environment: Versions and device from `scoring_environment`.
-
-    Raises:
-        RetryableError: Three earlier attempts ended before they finished. The count is reset, so a retry may succeed.
+    After three attempts that ended early, `RetryableError` is raised and the count reset, so a retry may succeed.
     """
     [[_, _, pool]] = request["pools"]["files"]  # without its commit: equal rows of another commit cost nothing
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]

@@ -28,30 +28,14 @@ def attend_by_rows(
 ) -> tuple[Tensor, None]:
     """Compute attention within each of many rows concatenated without padding.
 
-    `transformers` passes the bounds of the caller (`cu_seq_lens_q`), so nothing is read back from a device to find
-    them. A GPU runs PyTorch's variable-length kernel, a CPU one call per row. Sliding windows and the sinks of gpt-oss
-    are supported: a sink is a logit without a value, so it scales the output by the logistic function of
-    (log-sum-exp - sink).
+    `query`, `key` and `value` have the shape (1, heads, tokens, head size), `key` and `value` possibly fewer heads; the
+    result has (1, tokens, heads, head size). `cu_seq_lens_q` has the bounds of rows, shape (rows + 1,) int32: 0 first,
+    the number of tokens last. `transformers` passes it from the caller, so nothing is read back from a device to find
+    the bounds. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
 
-    Args:
-        module: Attention module; unused.
-        query: Shape (1, heads, tokens, head size).
-        key: Like `query`, possibly with fewer heads.
-        value: Like `key`.
-        attention_mask: Must be None.
-        cu_seq_lens_q: Bounds of rows, shape (rows + 1,) int32: 0 first, the number of tokens last.
-        max_length_q: Number of tokens of the longest row.
-        scaling: Factor of the logits; None for 1 / sqrt(head size).
-        sliding_window: Number of tokens that a token attends to, including itself; None for all.
-        s_aux: Sinks, shape (heads,); None for none.
-        softcap: Must be None.
-        **more: Other arguments of `transformers`; unused.
-
-    Returns:
-        Shape (1, tokens, heads, head size).
-
-    Raises:
-        ValueError: The model needs capped logits or passes a mask, which this function does not support.
+    `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
+    a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits without a value.
+    Capped logits and masks raise ValueError.
     """
     if softcap is not None or attention_mask is not None:
         raise ValueError("capped logits and attention masks are not supported")
@@ -82,6 +66,7 @@ def _on_gpu(
     )
     if sinks is None:
         return torch.as_tensor(output)
+    # A sink adds exp(sink) to the softmax's divisor exp(log_sum), which scales the output by their logistic function.
     out, log_sum = output
     log_sum = log_sum if log_sum.shape == out.shape[:2] else log_sum.T  # (heads, tokens) or (tokens, heads)
     return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float())[:, :, None]).to(query.dtype)

@@ -14,11 +14,10 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
 def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Compute the rank of each row in the choice of a rule; the lowest come first.
+    """Compute the rank of each row for a rule, which selects the lowest ranks first.
 
-    Returns:
-        The first eight bytes of the sha256 of seed, rule, split and id, separated by NUL, as big-endian integers; shape
-        (ids,).
+    A rank is the head of the sha256 of seed, rule, split and id, separated by NUL, as a big-endian integer; shape
+    (ids,).
     """
     prefix = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
     heads = bytearray()
@@ -33,12 +32,8 @@ def select_candidates(rule: SubsetRule, order: NDArray[np.uint64], domains: NDAr
     """Return a mask of the candidates that a rule selects.
 
     Balanced domains contribute one row each in turn while they have rows. So if `max_rows` grows by one, one domain
-    contributes one row more, and no domain fewer.
-
-    Args:
-        rule: Rule with `max_rows` and `balance`.
-        order: Rank of each candidate from `selection_order`, shape (rows,).
-        domains: Domain number of each candidate, shape (rows,).
+    contributes one row more, and no domain fewer. `order` has the rank of each candidate from `selection_order`,
+    `domains` the number of its domain, both with the shape (rows,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(order), bool)
@@ -50,7 +45,7 @@ def select_candidates(rule: SubsetRule, order: NDArray[np.uint64], domains: NDAr
     position = np.empty(len(order), np.int64)
     position[np.lexsort((order, groups))] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     selected = np.zeros(len(order), bool)
-    selected[np.lexsort((groups, position))[:rows]] = True
+    selected[np.lexsort((groups, position))[:rows]] = True  # by position, then domain: domains take turns
     return selected
 
 
@@ -62,17 +57,11 @@ def choose_rows(
     *,
     disjoint: bool,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows that each rule selects, one rule after the other.
+    """Return a mask of the rows that each rule selects in turn, shape (rows, rules).
 
-    Args:
-        candidates: Whether a row matches a rule's band and conditions, shape (rows, rules).
-        order: Ranks from `selection_order`, shape (rows, rules).
-        domains: Domain number of each row, shape (rows,).
-        rules: Rules in the order in which they select rows.
-        disjoint: Whether rows that a rule selected are excluded from later rules.
-
-    Returns:
-        Shape (rows, rules).
+    `candidates` marks rows in a rule's band that meet its conditions, `order` has the ranks from `selection_order`,
+    both with the shape (rows, rules); `domains` has the number of each row's domain. If `disjoint`, rows that a rule
+    selected are excluded from later rules.
     """
     chosen = np.zeros_like(candidates)
     for column, rule in enumerate(rules):
@@ -87,13 +76,8 @@ def near_a_boundary(
     """Return a mask of the rows that an error bar could move across a boundary.
 
     A boundary of the band is halfway between the outermost NLL inside it and the nearest NLL outside it. If no row is
-    outside, as with a band that starts at 0 or ends at 100, that side has no boundary.
-
-    Args:
-        nll: Mean NLL of all rows of a split, shape (rows,); NaN without a score.
-        percentile: Percentile of these rows, shape (rows,); NaN without a score.
-        rule: Rule with the band.
-        error_bar: Error bar of the split's scores, in nats per token.
+    outside, as with a band that starts at 0 or ends at 100, that side has no boundary. `nll` (means) and `percentile`
+    have all rows of a split, NaN without a score; `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

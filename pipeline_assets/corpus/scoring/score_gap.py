@@ -23,10 +23,8 @@ class Gap:
     """Comparison of two models on the same rows.
 
     Attributes:
-        rows: Number of rows.
         bytes: UTF-8 bytes of their completions.
-        first: Bits per byte of the first model; None without bytes.
-        second: Bits per byte of the second model; None without bytes.
+        first: Bits per byte of the first model, as `second` of the second; None without bytes.
         gap: Second - first; below 0 the second model is better.
         low: Lower end of the gap's 95 % interval, from the spread of rows; None with fewer than two rows.
         high: Upper end of that interval.
@@ -44,7 +42,7 @@ class Gap:
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Gap":
-        """Compute the comparison from the sums that `_sums` returns."""
+        """Compute the comparison from the sums that `_sum_by_domain` returns."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
         if not size:
@@ -72,9 +70,6 @@ class ScoreGap:
     """Gap over all rows, by split and by domain.
 
     Attributes:
-        total: Gap over all rows.
-        splits: Gap by split.
-        domains: Gap by domain.
         left_out: Excluded rows of each split: `only_first` and `only_second` count rows that only one model scored,
             `other_bytes` counts rows for which different bytes were scored.
     """
@@ -99,11 +94,7 @@ class ScoreGap:
 def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
     """Compare two models on the rows that both scored, joined by split and id.
 
-    The scores of one split are in memory at a time. Intervals come from the standard error of the gap as a ratio of
-    sums, paired by row.
-
-    Raises:
-        InputError: A pool has fewer rows than were scored.
+    One split is in memory at a time. Intervals come from the standard error of a ratio of sums, paired by row.
     """
     first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
     sums, left_out = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()

@@ -51,17 +51,12 @@ _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS.index),
     "lengths": ("tokens", "tokens from", length_range, int),
 }
-
-
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return a preview line for all rows, for each group and for each split.
-
-    A line has the number of rows, means, and the rows by NLL as bars.
-    """
+    """Return a preview line for all rows, for each group and for each split."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []
@@ -81,9 +76,6 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
     """Write the report on scores, in this process.
 
     The page is written later, when the digest is known. Memory: 32 bytes per row, and 64 per row of the current split.
-
-    Raises:
-        InputError: A pool has fewer rows than were scored.
     """
     progress = Progress(settings.title("describe"), len(splits), "splits", settings.log_every_s)
     total_tally, by_split = _Tally(), dict[str, dict[str, Any]]()
@@ -141,7 +133,6 @@ class _Tally:
         self._lowest: list[dict[str, Any]] = []
 
     def add(self, split: str, table: pa.Table) -> None:
-        """Add rows of a split."""
         lost, truncated = (sum(filter(None, table[name].to_pylist())) for name in ("tokens_lost", "truncated"))
         self._counts.update(rows=len(table), tokens_lost=lost, truncated=truncated)
         is_scored = to_bools(table["nll_mean"].combine_chunks().is_valid())

@@ -47,8 +47,6 @@ class Scorer:
 
     Attributes:
         model: Digest of the model's files. It identifies the scorer, so later builds reuse a loaded model.
-        recipe: How rows are scored.
-        folder: Folder of the model's files.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
         gpu_locks: Folder in which the processes of a build claim one GPU each; None for the first GPU.
     """
@@ -60,12 +58,9 @@ class Scorer:
     gpu_locks: Path | None = field(default=None, compare=False)
 
     def warm_up(self) -> None:
-        """Load tokenizer and model before workers are forked.
-
-        A model on a GPU is not loaded, because GPU state does not survive a fork.
-        """
+        """Load the tokenizer, and a model on a CPU, before workers are forked."""
         load_pinned_tokenizer(self)
-        if self.recipe.device == "cpu":
+        if self.recipe.device == "cpu":  # the state of a GPU does not survive a fork
             load_pinned_model(self)
 
 
@@ -73,8 +68,8 @@ class Scorer:
 def claim_gpu(folder: Path) -> int:
     """Claim the first free GPU for the life of this process, and return its number.
 
-    Claims are locks in a folder of one build, so another build claims the same GPUs independently. Returns 0 if all
-    GPUs are claimed.
+    Claims are file locks in a folder of one build; another build claims the same GPUs. The number is 0 if all are
+    claimed.
     """
     import torch
 
@@ -90,12 +85,7 @@ def claim_gpu(folder: Path) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
-    """Load the model, and cache it for the life of the process.
-
-    Raises:
-        UsageError: Its libraries are not installed, or `max_length` exceeds the model's limit.
-        InputError: The model cannot be loaded, or its vocabulary is smaller than the tokenizer's.
-    """
+    """Load the model, and cache it for the life of the process."""
     try:
         import torch
 
@@ -135,16 +125,6 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
 
     Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated`, `tokens_lost`, `encoded/<loss>`,
     `unscored/<reason>`, `batches`, `halved_batches` (batches that did not fit into memory).
-
-    Args:
-        job: Shard to score.
-        window: Unused, because a shard is scored whole.
-        folder: Folder of the build.
-        scorer: Model, tokenizer and recipe.
-
-    Raises:
-        UsageError: Libraries are not installed, or `max_length` exceeds the model's limit.
-        InputError: The model or the pool cannot be read, or their tokens do not match.
     """
     model, tokenizer, recipe = load_pinned_model(scorer), load_pinned_tokenizer(scorer), scorer.recipe
     from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_pinned_model` checked that torch exists

@@ -18,11 +18,7 @@ from pipeline_assets.corpus.formats.parquet import read_columns, regroup_rows, w
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
-from pipeline_assets.corpus.scoring.score_shard import (
-    NOT_FINITE,
-    Scorer,
-    score_shard,
-)
+from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 from pipeline_assets.spine.build_result import BuildResult
@@ -39,12 +35,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a stage that runs score shards in worker processes of this machine.
-
-    Raises:
-        UsageError: The recipe requests a GPU, and PyTorch finds none; or from the first job on, libraries are missing.
-        InputError: From the first job on, the model cannot be loaded.
-    """
+    """Return a stage that runs score shards in worker processes of this machine."""
     workers = replace(settings, workers=_parallel_shards(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
 
@@ -60,18 +51,11 @@ def score_split(
 ) -> BuildResult:
     """Score the selected rows of a split.
 
-    Args:
-        staging: Staging directory of the build.
-        files: Paths of the pool files, by their names in scores, in order.
-        selection: Rows to score.
-        model: Name of the model, for the manifest's decisions.
-        weights: Location of the model, for errors.
-        recipe: How rows are scored.
-        run_stage: Runs score shards, here or on other machines.
+    `files` has the paths of the pool files, by their names in scores, in order. The manifest names the `model`, errors
+    its location `weights`. `run_stage` runs score shards, here or on other machines.
 
     Raises:
-        InputError: More than 1 % of the rows have logits that are not finite; shards were scored with different library
-            versions or devices; or as `run_stage`.
+        InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
     """
     jobs = [
         ScoreJob(f"{file:05d}-{first:09d}", name, files[name], tuple(rows[first : first + recipe.shard_rows].tolist()))
@@ -109,10 +93,7 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Return the number of shards that run at a time.
-
-    One per worker on a CPU, one per GPU, or a single one if the model is spread over all GPUs.
-    """
+    """Count the shards that run at a time: one per worker, per GPU, or per machine."""
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":
@@ -136,12 +117,9 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
 
 
 def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
-    """Return the value of a note that all receipts must share.
-
-    Values differ if libraries were upgraded between an interrupted build and the next one.
-    """
+    """Return the value of a note that all receipts must share."""
     values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
-    if len(values) > 1:
+    if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"
         fix = "remove this folder, and score all shards on equal machines with equal library versions"
         raise InputError(what, staging.folder, fix)

@@ -24,25 +24,17 @@ class ScoredSplit:
         name: `dataset/split`.
         scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
         pool_files: Paths of the files that `pool_file` names; they may have more rows and columns than needed.
-        decisions: Decisions in the manifest of the scores: model and stability.
     """
 
     name: str
     scores: Path
     pool_files: Mapping[str, Path]
-    decisions: Mapping[str, Any] = field(default_factory=dict)
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # model and stability, as in the manifest
 
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield scores joined with columns of the pools, in the order of the scores.
+        """Yield scores joined with `pool_columns`, in the order of the scores.
 
         Each table is a row group of a pool. A column that a pool lacks has the type null.
-
-        Args:
-            columns: Columns of the scores.
-            pool_columns: Columns of the pools.
-
-        Raises:
-            InputError: A pool file is damaged, or has fewer rows than were scored.
         """
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -77,13 +69,8 @@ def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -
 def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
     """Read some rows of a pool file, a row group at a time.
 
-    Args:
-        path: Pool file.
-        rows: Row numbers, ascending, shape (rows,).
-        columns: Columns to read; missing ones are omitted. If all are missing, the first column is read.
-
-    Raises:
-        InputError: The file is damaged; or, after the last table, it has fewer rows than requested.
+    `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the first column is read. A file
+    with fewer rows than requested raises `InputError` after the last table.
     """
     first = rows_read = 0
     with open_parquet(path) as file:
@@ -91,6 +78,7 @@ def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> It
         present = present or file.schema_arrow.names[:1]
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
+            # The requested rows in [first, stop), counted from the start of the row group.
             inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, stop)] - first
             if len(inside):
                 with wrap_read_errors(path):

@@ -12,34 +12,29 @@ from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SCORES_FILE = "scores.parquet"
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
-    "id": (pa.string(), "The row's id in its pools; each is scored once."),
-    "nll_mean": (
-        pa.float64(),
-        "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`.",
-    ),
-    "nll_sum": (pa.float64(), "Their sum, in nats."),
-    "ppl": (pa.float64(), "exp(nll_mean)."),
+    "id": (_TEXT, "The row's id in its pools; each is scored once."),
+    "nll_mean": (_FLOAT, "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`."),
+    "nll_sum": (_FLOAT, "Their sum, in nats."),
+    "ppl": (_FLOAT, "exp(nll_mean)."),
     "completion_token_count": (
-        pa.int64(),
+        _INT,
         "Tokens of the bodies that count by the row's loss mode, as far as they were scored.",
     ),
-    "percentile_within_split": (
-        pa.float64(),
-        "100 · (mean rank of nll_mean - 0.5) / rows with a score; null without one.",
-    ),
-    "bits_per_byte": (pa.float64(), "nll_sum / ln 2 / completion_bytes: comparable between tokenizers."),
-    "completion_bytes": (pa.int64(), "UTF-8 bytes of the tokens that count."),
-    "tokens": (pa.int64(), "Tokens of the scored row, prompt included."),
+    "percentile_within_split": (_FLOAT, "100 · (mean rank of nll_mean - 0.5) / rows with a score; null without one."),
+    "bits_per_byte": (_FLOAT, "nll_sum / ln 2 / completion_bytes: comparable between tokenizers."),
+    "completion_bytes": (_INT, "UTF-8 bytes of the tokens that count."),
+    "tokens": (_INT, "Tokens of the scored row, prompt included."),
     "truncated": (pa.bool_(), "Whether the row was longer than `max_length` and lost its end."),
-    "tokens_lost": (pa.int64(), "Tokens that were cut off."),
-    "reason": (pa.string(), "Reason for a missing score; null with a score."),
-    "tokenizer_digest": (pa.string(), "sha256 of the tokenizer's file."),
-    "batch": (pa.int64(), "The batch, numbered within its score shard, that the row was scored in."),
+    "tokens_lost": (_INT, "Tokens that were cut off."),
+    "reason": (_TEXT, "Reason for a missing score; null with a score."),
+    "tokenizer_digest": (_TEXT, "sha256 of the tokenizer's file."),
+    "batch": (_INT, "The batch, numbered within its score shard, that the row was scored in."),
     "batch_rows": (pa.int32(), "Rows of that batch."),
-    "batch_tokens": (pa.int64(), "Tokens of that batch, padding included."),
-    "pool_file": (pa.string(), "The file of the pools that the row was read from: the first that has its id."),
-    "pool_row": (pa.int64(), "Its row there."),
+    "batch_tokens": (_INT, "Tokens of that batch, padding included."),
+    "pool_file": (_TEXT, "The file of the pools that the row was read from: the first that has its id."),
+    "pool_row": (_INT, "Its row there."),
 }
 SCORES = pa.schema([(name, kind) for name, (kind, _) in _TABLE.items()])
 COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _TABLE.items()}
@@ -49,7 +44,6 @@ _MAX_ERROR_BAR = 0.05  # nats per token
 
 
 def preview_rows(scores: Artifact) -> list[dict[str, str]]:
-    """Return the scores of the first rows, as a preview."""
     with open_parquet(scores.path(SCORES_FILE)) as file:
         batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEWED), use_threads=False)
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
@@ -61,21 +55,14 @@ def _format_value(value: str | float | None) -> str:
 
 
 def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute the percentile of each value: 100 · (mean rank - 0.5) / n.
+    """Compute the percentile of each value, 100 · (mean rank - 0.5) / n, in (0, 100).
 
-    NaN values have no rank, and remain NaN. Equal values share the mean of their ranks (1 is the lowest), so the
-    average percentile is 50.
-
-    Args:
-        nll: Shape (rows,).
-
-    Returns:
-        Shape (rows,), in (0, 100).
+    NaN has no rank, and remains NaN. Equal values share the mean of their ranks, from 1, so the mean percentile is 50.
     """
     result = np.full(len(nll), np.nan)
     is_scored = ~np.isnan(nll)
     _, group, sizes = np.unique(nll[is_scored], return_inverse=True, return_counts=True)
-    last_rank = np.cumsum(sizes)
+    last_rank = np.cumsum(sizes)  # equal values, a group, have consecutive ranks up to this one
     mean_rank = last_rank - (sizes - 1) / 2
     result[is_scored] = 100 * (mean_rank[group] - 0.5) / max(int(is_scored.sum()), 1)
     return result

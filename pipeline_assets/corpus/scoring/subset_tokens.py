@@ -25,7 +25,6 @@ from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, w
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.scoring.token_rows import _BATCH_CHARACTERS, _BATCH_ROWS
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, run_stage
@@ -39,6 +38,7 @@ ROWS = pa.schema(
 )
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
 _COLUMNS = ["id", "text", "loss_mode", "loss_rule"]
+_BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # rows that are read together, characters that are encoded together
 _FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
 
@@ -60,17 +60,10 @@ class TokenLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset with rows of one split.
-
-    Attributes:
-        name: Name of the shard.
-        split: `dataset/split`.
-        file: Path of the file.
-        rows: Always 0, because a file is read whole.
-    """
+    """File of a subset with rows of one split; `rows` is 0, because it is read whole."""
 
     name: str
-    split: str
+    split: str  # dataset/split
     file: Path
     rows: int = 0
 
@@ -82,18 +75,7 @@ def write_token_files(
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write the token files of all subsets.
-
-    Args:
-        staging: Staging directory of the build.
-        subsets: Files of each subset, `subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet`, in row order.
-        encoder: Tokenizer of the token files.
-        loss: Tokens that count in addition to bodies.
-        settings: Run settings.
-
-    Raises:
-        InputError: The text of a row is not Harmony, its loss mode is unknown, or its tokens do not decode to its text.
-    """
+    """Write the token files of all subsets, from the files of each in row order."""
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
@@ -120,13 +102,6 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Enc
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` with tokens
     counted from 0. Counts: `documents`, `tokens`.
-
-    Args:
-        shard: File of a subset.
-        window: Unused, because a file is read whole.
-        folder: Folder of the build.
-        encoder: Tokenizer of the token files.
-        loss: Tokens that count in addition to bodies.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -196,7 +171,7 @@ def _loss_mask(
         spans.append(parsed.text[begin : message.span.stop if loss.terminators else message.body.stop])
     if encoder.decode(tokens.ids) != parsed.text:
         raise InputError("tokens do not decode to the row's text", name, _FIX)
-    # Edges of the runs of True values, as (start, stop) pairs.
+    # Edges of the runs of True values, as (start, stop) pairs; False at both ends completes the outer runs.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
     if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
         raise InputError("tokens in the loss mask do not decode to the text that counts", name, _FIX)
@@ -209,7 +184,6 @@ def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encod
 
 
 def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
-    """Concatenate the work files of a subset's shards."""
     total = sum(part[0].rows for part in parts)
     for index, (name, kind) in enumerate(_ARRAYS.items()):
         with DurableFile(staging.path(f"{folder}/{name}")) as file:

@@ -54,37 +54,21 @@ _COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of a split that a rule chose.
-
-    Attributes:
-        name: Name of the shard.
-        rule: Name of the rule.
-        split: Scores and pools of the split.
-        chosen: Work file: a mask of the scored rows, .npy.
-        rows: Always 0, because a split is read whole.
-    """
+    """Rows of a split that a rule chose; `rows` is 0, because a split is read whole."""
 
     name: str
     rule: str
     split: ScoredSplit
-    chosen: Path
+    chosen: Path  # work file: a mask of the scored rows, .npy
     rows: int = 0
 
 
 def choose_subsets(
-    staging: StagingDir,
-    splits: Sequence[ScoredSplit],
-    recipe: SubsetsRecipe,
-    tokenizer: Encoder,
-    settings: RunSettings,
+    staging: StagingDir, splits: Sequence[ScoredSplit], recipe: SubsetsRecipe, tokenizer: Encoder, settings: RunSettings
 ) -> BuildResult:
     """Choose and write the training subsets of splits.
 
     Neither the order of the splits nor the number of workers changes a byte. A rule without rows has no file.
-
-    Raises:
-        InputError: A condition cannot be evaluated, a column cannot be converted to the schema's type, scores do not
-            match their pools, or the tokens of a row do not decode to its text.
     """
     splits = sorted(splits, key=lambda split: split.name)
     pools = {file for split in splits for file in split.pool_files.values()}
@@ -118,8 +102,7 @@ class _ScoredRows:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
         domains: Number of each row's domain, in name order; shape (rows,).
-        tokens: Tokens according to the pool, shape (rows,); 0 if unknown.
-        completion_tokens: Completion tokens according to the pool, shape (rows,); 0 if unknown.
+        tokens: Tokens according to the pool, shape (rows,); 0 if unknown, as `completion_tokens`.
         meets_conditions: Whether all conditions of a rule hold, shape (rows, rules).
         candidates: Whether the row is also in the rule's band, shape (rows, rules).
         order: Ranks of the candidates of rules that may not select all, shape (rows, rules).
@@ -143,11 +126,10 @@ class _ScoredRows:
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
                 self._add(_cast_columns(table, columns, split), slice(first, first + len(table)), split.name, domains)
                 first += len(table)
-        # Number the domains by name instead of by first appearance.
+        # Number the domains by name instead of by first appearance: argsort of argsort is the rank of each name.
         self.domains = np.argsort(np.argsort(np.array([*domains], object))).astype(np.int32)[self.domains]
 
     def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
-        """Yield each split with the slice of its rows."""
         for split, first, stop in zip(self._splits, [0, *self._stops], self._stops, strict=False):
             yield split, slice(first, stop)
 
@@ -210,13 +192,7 @@ def _write_subsets(
 
 
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
-    """Write the chosen rows of a split into work files, one row group each.
-
-    Args:
-        shard: Rows that a rule chose.
-        window: Unused, because a split is read whole.
-        folder: Folder of the build.
-    """
+    """Write the chosen rows of a split into work files, one row group each."""
     files: list[OutputFile] = []
     for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"

@@ -24,7 +24,6 @@ NO_COMPLETION = "no_completion"
 NO_COMPLETION_LEFT = "no_completion_left"
 UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
-_BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # that are read, and encoded, together
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,8 @@ class EncodedRow:
     """Tokens of a row, truncated to the maximum length.
 
     Attributes:
-        tokens: The tokens that a model reads.
         completion_bytes: UTF-8 bytes of the tokens that count.
         tokens_lost: Tokens that were cut off at the end.
-        losses: Text that the tokenizer loses.
         reason: Reason why nothing can be scored; None if some token counts: `no_text`, `unknown_loss_mode`,
             `no_completion` (only a prompt), `no_completion_left` (completion cut off), or the code of the `Refusal` if
             the text is not Harmony.
@@ -67,14 +64,9 @@ class EncodedRow:
 def encode_row(
     text: str | None, loss_mode: str | None, loss_rule: str | None, tokenizer: Tokenizer, max_length: int
 ) -> EncodedRow:
-    """Encode a row as Harmony, and mark the tokens that count.
+    """Encode a row as Harmony, cut it at `max_length`, and mark the tokens that count.
 
-    Args:
-        text: Harmony text; None or empty results in the reason `no_text`.
-        loss_mode: Loss mode of the row, see `encode.row_loss_mode`.
-        loss_rule: Settings of the loss mode.
-        tokenizer: Tokenizer with Harmony's control tokens.
-        max_length: Maximum number of tokens; the rest is cut off.
+    `loss_mode` and `loss_rule` are columns of the row (`encode.row_loss_mode`).
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)
@@ -94,6 +86,7 @@ def encode_row(
         if stop <= max_length:
             size += len(parsed.messages[number].message.content.encode())
         elif start < max_length:
+            # The cut may divide a character, whose first bytes decode to replacement characters.
             size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
     kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
     reason = None if kept.counts.any() else NO_COMPLETION_LEFT if counts.any() else NO_COMPLETION
@@ -101,12 +94,7 @@ def encode_row(
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a model, which must have Harmony's control tokens.
-
-    Raises:
-        InputError: Tokenizer.json is missing or damaged, or lacks a control token, without which every text would be
-            misread.
-    """
+    """Load the tokenizer of a model, which must have Harmony's control tokens."""
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"
@@ -117,6 +105,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
         raise InputError(
             f"not a valid tokenizer.json ({error})", path, "use a folder with all files of the model"
         ) from None
+    # Without the id of a control token, every text would be misread.
     special = {token["content"] for token in added if token.get("special")}
     missing = [control for control in STRUCTURE if control not in special]
     if missing:

@@ -12,9 +12,6 @@ def write_toy_model(folder: Path, seed: int = 0) -> Path:
     """Write a tiny Llama over o200k Harmony (13 MB) into a folder, and return it.
 
     Its scores mean nothing. Its bytes are equal each time; an existing model is kept.
-
-    Raises:
-        UsageError: Torch or transformers is not installed.
     """
     try:
         import torch
