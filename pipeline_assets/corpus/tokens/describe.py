@@ -22,15 +22,9 @@ def expected_hash(path: Path, explicit: str = "") -> str:
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
-    """Describe a model file: pieces by kind, ids of control symbols, a probe.
+    """Describe a SentencePiece model: pieces by kind, ids of control symbols, a probe.
 
-    Args:
-        path: SentencePiece model.
-        expected_sha256: Hash of the file; empty for the one in `checksum.json` next to it, if that exists.
-
-    Raises:
-        UsageError: The expected hash is not a sha256, or the library is not installed.
-        InputError: The file is missing, has another hash, or is not such a model.
+    Without an expected hash, the model must have the hash in the `checksum.json` next to it, if that file exists.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
@@ -63,13 +57,7 @@ _PROBE = [
 
 
 def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """Describe a rank file of o200k Harmony: size, hashes, special tokens, a probe.
-
-    Raises:
-        UsageError: The expected hash is not a sha256.
-        InputError: The file is missing, has another hash, is not a rank file or has the wrong number of ranks; or
-            gigatoken and tiktoken encode the probe differently.
-    """
+    """Describe a rank file of o200k Harmony: size, hashes, special tokens, a probe."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)

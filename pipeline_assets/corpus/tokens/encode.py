@@ -48,9 +48,9 @@ Rows = list[tuple[int, DocumentText]]
 
 
 class OracleMismatchError(Exception):
-    """Error for a document that the fast driver and the oracle encode differently.
+    """Document that the fast driver and the oracle encode differently.
 
-    No text that the fast driver has encoded can be trusted.
+    No text that the fast driver encoded can be trusted.
     """
 
 
@@ -74,14 +74,7 @@ def encode_shard(
 ) -> Receipt:
     """Encode the documents of a shard; each ends with the end-of-document token.
 
-    Args:
-        shard: Shard of a corpus.
-        window: Rows of the shard to read.
-        folder: Folder for the output.
-        tokenizer: Tokenizer to encode with.
-        zstd_level: Compression of the rejects.
-        split: Split whose documents are encoded, by `split_rule`; None for all documents.
-        valid_fraction: Fraction of documents in the validation split.
+    `split` and `valid_fraction` select documents by `split_rule`; without a split, all documents are encoded.
 
     Returns:
         A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects, which are poison
@@ -90,8 +83,7 @@ def encode_shard(
         as in `Losses`.
 
     Raises:
-        InputError: A line is not a Document, or the tokenizer cannot be loaded.
-        OracleDisagrees: The fast driver and the oracle encode a document differently.
+        OracleMismatchError: The fast driver and the oracle encode a document differently.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -131,11 +123,7 @@ class _Encoding:
         self.rejects: list[Reject] = []
 
     def encode_block(self, rows: Rows, poison_rows: Sequence[int]) -> tuple[Rows, TokenRuns]:
-        """Encode the next block.
-
-        Returns:
-            The documents that are encoded, and their ids, each closed by the end-of-document token.
-        """
+        """Return the encoded documents of the next block, and their closed runs of ids."""
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)
@@ -218,10 +206,8 @@ class DocumentTable:
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load the tokenizer, its tables and its oracle for the life of the process.
 
-    Args:
-        tokenizer: Tokenizer to load.
-        documents: Approximate number of documents to encode. With few, the oracle is loaded only if one is compared.
-        controls: Names of control tokens in the texts.
+    For few documents, the oracle is loaded only if one of them is compared. `controls` are the names of control tokens
+    in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"

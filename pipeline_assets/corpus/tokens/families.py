@@ -19,7 +19,7 @@ AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.D
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Tokenizer and its file; None for the file that ships with the program."""
+    """Tokenizer and its file; without a file, the one that ships with the program."""
 
     recipe: TokenizerRecipe | FileTokenizerRecipe
     file: Path | None = None
@@ -27,11 +27,7 @@ class TokenizerFile:
 
     @property
     def path(self) -> Path:
-        """Path of the tokenizer file.
-
-        Raises:
-            UsageError: No file is set, and none ships for this family.
-        """
+        """Path of the tokenizer file; only the file of o200k Harmony ships."""
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
@@ -40,12 +36,7 @@ class TokenizerFile:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
-    """Load a tokenizer and keep it for the life of the process.
-
-    Raises:
-        InputError: The file cannot be read, differs from its pinned hash, or is not of its family.
-        UsageError: No file is set, it lacks the end-of-document token, or its library is not installed.
-    """
+    """Load a tokenizer and keep it for the life of the process."""
     recipe = tokenizer.recipe
     if isinstance(recipe, TokenizerRecipe):
         return load_encoder(recipe.sha256, tokenizer.path, tokenizer.driver)

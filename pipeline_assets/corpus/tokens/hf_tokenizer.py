@@ -71,11 +71,7 @@ class HfTokenizer(Tokenizer):
         self._is_special[list(special)] = True
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode texts one by one, because a batch would start threads in every worker.
-
-        Raises:
-            InputError: The library cannot encode a text, for instance if the vocabulary lacks the unknown token.
-        """
+        """Encode texts one by one, because a batch would start threads in every worker."""
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
@@ -91,13 +87,7 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """Load a `tokenizer.json`.
-
-    Raises:
-        InputError: The file cannot be read, differs from its pinned hash, is not a tokenizer.json, drops merges at
-            random, pads with an unknown id, or has ids with gaps or from 2**31 on.
-        UsageError: The end-of-document token is not a special token, or the library is not installed.
-    """
+    """Load a `tokenizer.json` whose ids fit int32 and whose encoding is not random."""
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
         import tokenizers
@@ -130,10 +120,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the file's padding id; None if missing.
-
-    The id may be any token, because the library's default is 0.
-    """
+    """Return the file's padding id, which may be any token; None if missing."""
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())

@@ -80,8 +80,8 @@ _DIFFERING_CHARACTERS = (
     "\U0002cea2-\U0002cead\U000323b0-\U00033479"
 )
 _DIFFERING_CHARACTER = re.compile(f"[{_DIFFERING_CHARACTERS}]")
-# First byte of their UTF-8, and a pattern of the first two bytes. Searching for one byte is almost free, and few texts
-# have one of these; a pattern that begins with one byte skips to it.
+# First UTF-8 byte of these characters, and a pattern of their first two bytes. Few texts have such a first byte, and
+# searching for a single byte is almost free.
 _FIRST_BYTES = {
     b"\xe0": re.compile(b"\xe0[\xa2\xb1\xb3]"),
     b"\xe1": re.compile(b"\xe1\xab"),
@@ -219,9 +219,6 @@ def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "
     """Load the encoder of a vocabulary file once per process.
 
     If gigatoken is not installed, tiktoken encodes to the same ids, more slowly.
-
-    Raises:
-        InputError: The file is missing or differs from the pinned hash; the message has both hashes.
     """
     return _load_once(sha256, vocabulary or VOCABULARY, driver)
 
@@ -239,21 +236,13 @@ def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> Encoder:
 
 
 def check_vocabulary(vocabulary: Path, sha256: str) -> None:
-    """Check the hash of a vocabulary file.
-
-    Raises:
-        InputError: The file is missing or differs from the pinned hash.
-    """
+    """Check that a vocabulary file has its pinned hash."""
     fix = "reinstall the program" if vocabulary == VOCABULARY else "pass the path of a .tiktoken file"
     read_pinned(vocabulary, sha256, fix)
 
 
 def read_ranks(vocabulary: Path) -> dict[bytes, int]:
-    """Read the rank of each token's bytes from lines of `<base64> <rank>`.
-
-    Raises:
-        InputError: A line has another form, or ranks are not 0, 1, 2, … without a gap.
-    """
+    """Read ranks by the bytes of their tokens, from lines of `<base64> <rank>`."""
     fields = vocabulary.read_bytes().split()
     try:
         ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

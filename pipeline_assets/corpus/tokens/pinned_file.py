@@ -21,16 +21,7 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file and check its hash.
-
-    Args:
-        path: Tokenizer file.
-        sha256: Pinned hash.
-        fix: Advice if the file cannot be read.
-
-    Raises:
-        InputError: The file cannot be read or differs from the pinned hash; the message has both hashes.
-    """
+    """Read a tokenizer file and check its hash; `fix` is advice if it cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:

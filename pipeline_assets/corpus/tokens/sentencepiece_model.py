@@ -53,12 +53,7 @@ class SentencePieceModel(Tokenizer):
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
-    """Load a SentencePiece model.
-
-    Raises:
-        InputError: The file cannot be read, differs from its pinned hash, or is not a SentencePiece model.
-        UsageError: The model lacks the end-of-document piece, or the library is not installed.
-    """
+    """Load a SentencePiece model, which must have the recipe's end-of-document piece."""
     library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
@@ -68,12 +63,7 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
 
 
 def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
-    """Parse the bytes of a model file.
-
-    Raises:
-        InputError: The bytes are not a SentencePiece model.
-        UsageError: The library is not installed.
-    """
+    """Parse the bytes of a SentencePiece model; other bytes are an InputError."""
     try:
         import sentencepiece
     except ImportError as error:

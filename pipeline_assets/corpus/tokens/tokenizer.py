@@ -31,11 +31,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode texts; every text must pass `can_encode`.
-
-        Raises:
-            InputError: The library cannot encode a text with this tokenizer file.
-        """
+        """Encode texts; every text must pass `can_encode`."""
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
         """Encode texts with control tokens; each part between them is encoded separately.
@@ -43,9 +39,6 @@ class Tokenizer(ABC):
         Args:
             texts: Texts in UTF-8, whose parts must pass `can_encode`.
             controls: Names of `special_ids` that are control tokens in the texts.
-
-        Raises:
-            InputError: The library cannot encode a text with this tokenizer file.
         """
         by_name = re.compile(f"({'|'.join(map(re.escape, controls))})")
         encoded = []

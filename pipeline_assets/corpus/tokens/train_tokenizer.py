@@ -72,16 +72,8 @@ def draw_shard(
 ) -> Receipt:
     """Write the texts of a shard's drawn documents as JSON strings.
 
-    Args:
-        shard: Shard of a corpus.
-        window: Rows of the shard to read.
-        folder: Folder for the output.
-        seed: Seed of the draw.
-        zstd_level: Compression of the output.
-        rates: Limits by source; the shard's path begins with its source.
-
-    Returns:
-        A receipt of two files: texts of the sample, and texts held out for figures.
+    The receipt has two files: texts of the sample, and texts held out for figures. `rates` are by source, with which
+    the shard's path begins.
     """
     rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
@@ -111,18 +103,8 @@ def train_tokenizer(
 ) -> BuildResult:
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
-    Memory is about `MEMORY_PER_BYTE` times the sample.
-
-    Args:
-        staging: Folder of the build.
-        corpora: Corpora of Documents by their names in the recipe's shares.
-        recipe: Sample and training.
-        settings: Workers, compression and the vocabulary file of o200k.
-
-    Raises:
-        RetryableError: This machine has too little memory for the sample.
-        UsageError: SentencePiece is not installed, or the vocabulary size does not suit the sample.
-        InputError: The sample has no text, or the trainer fails.
+    Training takes about `MEMORY_PER_BYTE` times the sample; less memory is a RetryableError. `corpora` are by their
+    names in the recipe's shares.
     """
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]

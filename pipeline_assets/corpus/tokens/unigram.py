@@ -73,11 +73,7 @@ class VocabularyTooLargeError(UsageError):
 
 
 def check_trainer() -> None:
-    """Check that SentencePiece is installed.
-
-    Raises:
-        UsageError: SentencePiece is not installed.
-    """
+    """Check that SentencePiece is installed."""
     try:
         import sentencepiece  # noqa: F401
     except ImportError as error:
@@ -85,16 +81,10 @@ def check_trainer() -> None:
 
 
 def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
-    """Train a model on lines; memory is about `MEMORY_PER_BYTE` times the text.
-
-    Args:
-        lines: Lines without line feeds; blank lines are skipped.
-        recipe: Vocabulary size and normalisation.
+    """Train a model on lines without line feeds; blank lines are skipped.
 
     Raises:
-        UsageError: SentencePiece is not installed, or the vocabulary is too small for the text's characters.
         VocabularyTooLargeError: The text does not support so many pieces.
-        InputError: The lines have no text, or the trainer fails.
     """
     check_trainer()
     import sentencepiece
@@ -140,10 +130,7 @@ def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines of at most `LINE_BYTES` without unreadable characters.
 
     A long line is cut at the last blank within the limit, otherwise between characters. Blank lines are dropped.
-
-    Args:
-        line: Line of text.
-        keeps_blanks: Keep blanks at the beginning of the line.
+    `keeps_blanks` keeps blanks at the beginning of the line.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
