@@ -85,6 +85,8 @@ def main() -> None:
     called = lines_called_by_run()
     run, whole = sum(map(len, called.values())), sum(map(count_lines, called))
     print(f"a healing run calls functions of {run:,} lines in {len(called)} files of {whole:,} lines")
+    hub = [path for path in called if path.is_relative_to(PROJECT / "pipeline_assets" / "demo")]
+    print(f"of these, the demo's hub on loopback: {len(hub)} files of {sum(map(count_lines, hub)):,} lines")
     for path in sorted(called, key=lambda path: len(called[path]), reverse=True):
         print(f"{len(called[path]):6,} of {count_lines(path):6,}  {path.relative_to(PROJECT)}")
 

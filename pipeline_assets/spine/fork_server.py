@@ -1,9 +1,9 @@
-"""Fork server: one process per command that loads what shards need, and forks workers on request.
+"""Fork server, which loads what shards need once and forks workers on request.
 
-It runs no thread, so it can fork where the parent process cannot. It starts with the first worker of the first stage
-and serves all stages of the command. It is a fork of the parent if that has no threads that a fork would lose, so that
-nothing is imported twice; else a new interpreter. The standard library's fork server is not used: it outlives the
-command, preloads modules but no tables, and does not report how its workers ended.
+There is one per command. It runs no thread, so it can fork where the parent process cannot. It starts with the first
+worker of the first stage and serves all stages of the command. It is a fork of the parent if that has no threads that a
+fork would lose, so that nothing is imported twice; else a new interpreter. The standard library's fork server is not
+used: it outlives the command, preloads modules but no tables, and does not report how its workers ended.
 """
 
 import contextlib
