@@ -18,7 +18,7 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import REPLACE, Target
-from pipeline_assets.external import external_sources
+from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, TransientError
@@ -39,11 +39,11 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
     `recipe_by_folder` finds the assets of inputs that other recipes build.
     """
-    by_kind = events.by_kind(recipe)
+    by_kind = events.targets_by_kind(recipe)
     return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
-def name_in_dagster(name: str) -> str:
+def dagster_name(name: str) -> str:
     """Return a name in letters, digits and underscores, with a hash if it had others."""
     valid = _INVALID_IN_NAME.sub("_", name)
     return valid if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
@@ -52,7 +52,7 @@ def name_in_dagster(name: str) -> str:
 def _asset(
     recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
 ) -> dg.AssetsDefinition:
-    by_partition, externals = {target.partition: target for target in targets}, external_sources(targets, root)
+    by_partition, externals = {target.partition: target for target in targets}, external_assets(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
 
     def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
@@ -91,12 +91,12 @@ def build_asset(
     A step that only checks, and for which no partition is chosen, checks all sealed `targets`. `find_target` returns
     the artifact of a partition, and the run that builds it.
     """
-    reads_hub = any(external.path[0] == _HUB_POOL for external in external_sources(targets, root))
+    reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(
         key,
         deps=deps,
         description=inspect.cleandoc(kind.description),
-        group_name=name_in_dagster(group),
+        group_name=dagster_name(group),
         kinds=set(kind.formats),
         code_version=code_version,
         metadata={"dagster/code_references": _page_url(key.path[0])},
@@ -108,7 +108,7 @@ def build_asset(
     ]
 
     @dg.multi_asset(
-        name="__".join([key.path[0], name_in_dagster(key.path[1]), *key.path[2:]]),
+        name="__".join([key.path[0], dagster_name(key.path[1]), *key.path[2:]]),
         specs=[spec],
         check_specs=checks,
         partitions_def=partitions,
@@ -210,7 +210,7 @@ def _check_results(
         for partition, partition_results in results.items():
             not_run = failed("not run: the files differ from the manifest")
             by_partition[partition] = next((entry for entry in partition_results if entry.name == check.name), not_run)
-        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.describe_results(by_partition))
+        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.check_event_fields(by_partition))
 
 
 @contextlib.contextmanager

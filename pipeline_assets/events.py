@@ -11,7 +11,7 @@ from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.markdown import escape
-from pipeline_assets.external import external_sources
+from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import Artifact, CheckResult
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
@@ -69,7 +69,7 @@ class AssetView:
     version: Version | None = None
 
 
-def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
+def targets_by_kind(recipe: Recipe) -> dict[str, list[Target]]:
     """Group the targets of a recipe by kind, upstream first; each kind is an asset."""
     targets: dict[str, list[Target]] = {}
     for target in recipe.targets():
@@ -79,8 +79,8 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
 
 def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) -> list[tuple[Target, AssetView]]:
     """Return the targets of a recipe, upstream first, each with its `AssetView`."""
-    kinds = by_kind(recipe)
-    sources = {kind: external_sources(targets, root) for kind, targets in kinds.items()}
+    kinds = targets_by_kind(recipe)
+    sources = {kind: external_assets(targets, root) for kind, targets in kinds.items()}
     codes = {kind: code_version(targets[0].kind, targets, sources[kind]) for kind, targets in kinds.items()}
     names = frozenset(recipe_by_folder.values())
 
@@ -148,7 +148,7 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
     return newest
 
 
-def describe_results(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
+def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
     """Return the arguments of a Dagster check event for results by partition.
 
     The event passes if all results pass. The description lists failed results first.
@@ -183,5 +183,5 @@ def evaluations(
             if result.name == check.name
         }
         if by_partition:
-            fields = describe_results(by_partition)
+            fields = check_event_fields(by_partition)
             yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.name, blocking=check.is_blocking, **fields)

@@ -36,7 +36,7 @@ Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class External:
+class ExternalAsset:
     """External input of artifacts, as an asset.
 
     Attributes:
@@ -58,12 +58,12 @@ class External:
         )
 
 
-def external_sources(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
+def external_assets(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, ExternalAsset]:
     """Return the external inputs of targets by asset key."""
     return {external.key: external for target in targets for external in _externals(target, root)}
 
 
-def _externals(target: Target, root: Path) -> Iterable[External]:
+def _externals(target: Target, root: Path) -> Iterable[ExternalAsset]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
     if isinstance(target.external_inputs, SourceFolder):
         yield _folder(target.external_inputs, root)
@@ -80,17 +80,17 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
         yield _LICENCES
 
 
-def _on_hub(repo_type: RepoType, name: str, commit: str) -> External:
+def _on_hub(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
     def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
     key = dg.AssetKey(["hub", commit[:_SHORT], *name.split("/")])
     pinned = {repo_type: name, "commit": commit}
-    return External(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
+    return ExternalAsset(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
 
-def _folder(folder: SourceFolder, root: Path) -> External:
+def _folder(folder: SourceFolder, root: Path) -> ExternalAsset:
     path = folder.path  # one folder is one asset, even if recipes write its path in different ways
     path = path.relative_to(root) if path.is_relative_to(root) else path
 
@@ -101,19 +101,19 @@ def _folder(folder: SourceFolder, root: Path) -> External:
         return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 
     key = dg.AssetKey(["files", *(part for part in path.parts if part != "/")])
-    return External(key, f"Files in {path}", "file", {"path": str(path)}, observe)
+    return ExternalAsset(key, f"Files in {path}", "file", {"path": str(path)}, observe)
 
 
-def _tokenizer(family: str, sha256: str, path: Path) -> External:
+def _tokenizer(family: str, sha256: str, path: Path) -> ExternalAsset:
     def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         actual = file_sha256(root / path)
         return {"sha256": actual, "matches the pin": actual == sha256}
 
     key = dg.AssetKey(["tokenizers", sha256[:_SHORT], family])
-    return External(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
+    return ExternalAsset(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 
-_LICENCES = External(
+_LICENCES = ExternalAsset(
     dg.AssetKey(["tables", "licences"]),
     "Licence tags with their terms",
     "json",
@@ -122,7 +122,7 @@ _LICENCES = External(
 )
 
 
-def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
+def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
@@ -133,7 +133,7 @@ def unusable_recipe_node(error: InputError) -> dg.AssetSpec:
     )
 
 
-def build_observer(externals: Collection[External], root: Path) -> dg.SensorDefinition:
+def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:
     """Return the sensor that observes external inputs and reports changed values."""
 
     @dg.sensor(

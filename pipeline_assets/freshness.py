@@ -13,12 +13,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.assets import name_in_dagster
+from pipeline_assets.assets import dagster_name
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import latest_completed_tick
-from pipeline_assets.events import by_kind, describe_results
+from pipeline_assets.events import check_event_fields, targets_by_kind
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -32,18 +32,18 @@ class Freshness:
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
         self._section, self._root, self._recipe = section, root, recipe
-        self._targets = {asset_key(kind, recipe.name): targets for kind, targets in by_kind(recipe).items()}
-        name = f"fresh_by_{name_in_dagster(section.name)}"
+        self._targets = {asset_key(kind, recipe.name): targets for kind, targets in targets_by_kind(recipe).items()}
+        name = f"fresh_by_{dagster_name(section.name)}"
         description = f"Each partition matches {recipe.name}, or did at the second-last tick of {section.name}"
         self._specs = [dg.AssetCheckSpec(name, asset=key, description=description) for key in self._targets]
 
     def checks(self) -> dg.AssetChecksDefinition:
         """Return the asset checks that the UI can run."""
 
-        @dg.multi_asset_check(name=f"{name_in_dagster(self._section.name)}__fresh", specs=self._specs)
+        @dg.multi_asset_check(name=f"{dagster_name(self._section.name)}__fresh", specs=self._specs)
         def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
             for spec, results in self.results(context.instance, datetime.now(UTC)):
-                yield dg.AssetCheckResult(check_name=spec.name, asset_key=spec.asset_key, **describe_results(results))
+                yield dg.AssetCheckResult(check_name=spec.name, asset_key=spec.asset_key, **check_event_fields(results))
 
         return evaluate
 
@@ -69,7 +69,7 @@ class Freshness:
 
     def _last_run(self, instance: dg.DagsterInstance) -> datetime:
         """Return the end of the last successful run, or the recipe's last change if later."""
-        successes = dg.RunsFilter(job_name=name_in_dagster(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
+        successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         changed = _modified_at(recipe_path(self._recipe.name, self._root))
         return max(changed, datetime.fromtimestamp(max(ended, default=0.0), UTC))
@@ -97,7 +97,7 @@ def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
         fingerprints, events = dict[str, str](), []
         for check in checks:
             for spec, results in check.results(context.instance, datetime.now(UTC)):
-                fields = describe_results(results)
+                fields = check_event_fields(results)
                 event = dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **fields)
                 name = event.asset_check_key.to_user_string()
                 newest = context.instance.fetch_materializations(event.asset_key, limit=1).records

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from pipeline_assets.assets import as_failure, name_in_dagster
+from pipeline_assets.assets import as_failure, dagster_name
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.kind import Kind
-from pipeline_assets.build.recipe import Recipe, recipe_of_folders
+from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_versions import Period, delete_versions, version_for
 from pipeline_assets.build.run import Run
@@ -29,11 +29,11 @@ from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
-Act = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
+JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Work of a job, which yields events of artifacts."""
 
 
-def build_job(name: str, description: str, recipe: str, root: Path, act: Act) -> dg.JobDefinition:
+def build_job(name: str, description: str, recipe: str, root: Path, act: JobWork) -> dg.JobDefinition:
     """Return a job of one step, which does the work `act` for a recipe."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
@@ -54,7 +54,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     """Return the job that builds all artifacts of a recipe, of every partition."""
     description = f"Builds every artifact of {recipe.name} that is not up to date"
     act = functools.partial(build_all, recipe=recipe)
-    return build_job(name_in_dagster(recipe.name), description, recipe.name, root, act)
+    return build_job(dagster_name(recipe.name), description, recipe.name, root, act)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
@@ -73,9 +73,11 @@ def repin(
 
     If the head of a dataset is unknown or an artifact fails, InputError is raised after all others are built.
     """
-    version = version_for(recipe, run.root, SYSTEMS, run.require_hub("the heads"), due_at(context, timezone), period)
+    version = version_for(
+        recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
+    )
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
-    before = None if version.before is None else SYSTEMS.read_recipe(version.before)
+    before = None if version.previous is None else SYSTEMS.read_recipe(version.previous)
     built = yield from _build(context, replace(run, previous_recipe=before), SYSTEMS.read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
         raise combine_errors(failures)
@@ -130,7 +132,7 @@ def verify_sample(
 
     If a file differs from its manifest, InputError is raised after all checks.
     """
-    share, findings = Sample.parse(sample, due_at(context, timezone).date().isoformat()), []
+    share, findings = Sample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
     for target, view in _views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
@@ -157,7 +159,7 @@ def verify_sample(
 
 def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
     """List the artifacts of a recipe with their assets, after reading all recipes again."""
-    return asset_views(recipe, root, recipe_of_folders(SYSTEMS.load_recipes(root)[0], root))
+    return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
 def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str:
@@ -174,7 +176,7 @@ def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str
     return ", ".join([manifest.digest, *(f"{name} {old_counts.get(name)} → {counts[name]}" for name in names)])
 
 
-def due_at(context: dg.OpExecutionContext, timezone: str) -> datetime:
+def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
     """Return the time at which a scheduled run was due, otherwise the present time."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -10,13 +10,15 @@ from pipeline_assets.spine.errors import one_line
 OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
-def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
+def add_owners_and_tags(
+    assets: Sequence[dg.AssetsDefinition | dg.AssetSpec],
+) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     """Add the configured owners (`team:data,me@example.org`) and tags (`tier=gold`) to assets.
 
     If Dagster rejects a value, a warning is logged and none is added.
     """
-    owners = _listed(OWNERS)
-    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}
+    owners = _split_list(OWNERS)
+    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _split_list(TAGS))}
     if not owners and not tags:
         return assets
     try:
@@ -29,5 +31,5 @@ def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[d
     )
 
 
-def _listed(variable: str) -> list[str]:
+def _split_list(variable: str) -> list[str]:
     return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

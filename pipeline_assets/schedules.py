@@ -24,10 +24,10 @@ from typing import Annotated, Literal, NamedTuple
 import dagster as dg
 import pydantic
 
-from pipeline_assets.assets import name_in_dagster
+from pipeline_assets.assets import dagster_name
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.recipe_versions import Period
-from pipeline_assets.jobs import Act, build_job, repin, verify_sample
+from pipeline_assets.jobs import JobWork, build_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import Name, RecipeSection, reject_duplicates
@@ -130,14 +130,14 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
     if recipe not in jobs:
         what = f"schedule {section.name}: recipe {recipe} not found"
         raise UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
-    if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
+    if dagster_name(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
         raise UsageError(what, root / FILE, "rename the schedule")
     match section.action:
         case "run":
             job = jobs[recipe]
         case "repin":
-            act: Act = partial(repin, recipe=recipe, timezone=section.timezone, period=section.period)
+            act: JobWork = partial(repin, recipe=recipe, timezone=section.timezone, period=section.period)
             what = f"Builds {recipe} at the heads of its datasets"
             job = build_job(_job_name(section), what, recipe, root, act)
         case "verify":
@@ -145,7 +145,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
             what = f"Verifies {section.sample} of the artifacts of {recipe}"
             job = build_job(_job_name(section), what, recipe, root, act)
     schedule = dg.ScheduleDefinition(
-        name=name_in_dagster(section.name),
+        name=dagster_name(section.name),
         job=job,
         cron_schedule=section.cron,
         execution_timezone=section.timezone,
@@ -157,7 +157,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
 
 
 def _job_name(section: ScheduleSection) -> str:
-    return name_in_dagster(f"{section.name}__{section.action}")
+    return dagster_name(f"{section.name}__{section.action}")
 
 
 @dg.run_failure_sensor(

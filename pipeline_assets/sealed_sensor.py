@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.build.recipe import Recipe, recipe_of_folders
+from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
 from pipeline_assets.build.target import Target
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results
@@ -44,7 +44,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         nonlocal paused_until
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
-        sealed = _sealed(requested, root, names)
+        sealed = _list_sealed(requested, root, names)
         fingerprint = _fingerprint(sealed)
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
@@ -60,11 +60,11 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
-    _report(_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
+    _report(_list_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
 
 
 @dataclass(frozen=True)
-class _Sealed:
+class _SealedAsset:
     """Sealed artifact with the asset that shows it; `target` is None if no recipe requests it.
 
     `is_outdated` is set if local source files changed, for which no manifest would show it.
@@ -83,7 +83,7 @@ _Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
 
 
 def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
-    recipe_by_folder = recipe_of_folders(recipes, root)
+    recipe_by_folder = recipe_names_by_folder(recipes, root)
     requested: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
     for recipe in recipes:
         for target, view in asset_views(recipe, root, recipe_by_folder):
@@ -91,7 +91,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
     return requested
 
 
-def _sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_Sealed]:
+def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
     """List the artifacts in a data root, upstream first, once per requesting recipe."""
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
@@ -102,16 +102,16 @@ def _sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_
         kind, digest = manifest.kind, manifest.digest
         for target, view in requested.get((folder, kind), ()):
             is_outdated = target.external_inputs is not None and target.state(root)[0] == "stale"
-            artifacts.append(_Sealed(folder, kind, digest, view, target, is_outdated))
+            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_outdated))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             place = asset_partition(kind, partition or None, name, names)
             view = AssetView(place.key, place.partition, str(SYSTEMS.kinds[kind].stage.version), version=place.version)
-            artifacts.append(_Sealed(folder, kind, digest, view))
+            artifacts.append(_SealedAsset(folder, kind, digest, view))
     return artifacts
 
 
-def _fingerprint(sealed: Sequence[_Sealed]) -> str:
+def _fingerprint(sealed: Sequence[_SealedAsset]) -> str:
     """Hash everything that events depend on: digests, code versions, times of checks."""
     lines = []
     for entry in sealed:
@@ -123,7 +123,7 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
+def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
     """Report new events and return their number, or None if the time of a tick ran out.
 
     Damaged artifacts are skipped.
@@ -157,7 +157,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
             earlier = None if record is None else record.event
             # The UI ignores results that are older than the newest materialization.
             is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
-            if is_older or _is_news(None if record is None else record.evaluation, event):
+            if is_older or _must_report(None if record is None else record.evaluation, event):
                 if time.monotonic() > deadline:
                     return None
                 instance.report_runless_asset_event(event)
@@ -177,7 +177,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
     return known[id(target)]
 
 
-def _is_news(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
+def _must_report(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
     """Check whether an evaluation must be reported; damage that a sample found is kept."""
     if known is None:
         return True

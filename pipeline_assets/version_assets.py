@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_versions import earlier_version
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.events import RecipeByFolder, by_kind
+from pipeline_assets.events import RecipeByFolder, targets_by_kind
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -36,7 +36,7 @@ def build_version_assets(
     return [
         _asset(name, targets[0].kind, targets, root, recipe_by_folder)
         for name, recipe in newest.items()
-        for targets in by_kind(recipe).values()
+        for targets in targets_by_kind(recipe).values()
     ]
 
 
@@ -80,5 +80,5 @@ def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder
             elif (recipe := recipe_by_folder.get(str(upstream.folder))) is not None:
                 key = versions.asset_partition(upstream.kind.name, None, recipe, names).key
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
-    mapped = ((key, versions.mapping_between(pairs, partition_mapping(pairs))) for key, pairs in own.items())
+    mapped = ((key, versions.version_mapping(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -86,7 +86,7 @@ def split_partition(partition: str) -> tuple[str | None, str]:
     return None, partition
 
 
-def mapping_between(
+def version_mapping(
     pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.

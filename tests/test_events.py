@@ -354,7 +354,7 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look()
-    monkeypatch.setattr(events, "external_sources", lambda targets, root: {})  # as in a program that shows other nodes
+    monkeypatch.setattr(events, "external_assets", lambda targets, root: {})  # as in a program that shows other nodes
     look()
 
     [newest, *_] = instance.fetch_materializations(REPORT, limit=9).records

@@ -11,7 +11,7 @@ from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins.source_pin import pin_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import Labels
+from pipeline_assets.build.rows.store import DisplayNames
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, input_folder, listed_files
@@ -78,7 +78,7 @@ class LoudRow(msgspec.Struct):
 
 
 class LoudRows(FileRows):
-    labels = Labels("loud", "loud", "line")
+    display_names = DisplayNames("loud", "loud", "line")
     schema = RowSchema("shards/", LoudRow, key=("id",), source="source", text="text", file="file", row="row")
     reads_sources = True
 

@@ -114,13 +114,13 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
     return tuple(ordered.values())
 
 
-def is_of_interest(recipe: Recipe, root: Path) -> bool:
+def is_used_in(recipe: Recipe, root: Path) -> bool:
     """Check whether a data root contains a recipe or any of its artifacts."""
     own = root / "recipes" / f"{recipe.name}.yaml"
     return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
 
 
-def recipe_of_folders(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
+def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
     """Map artifact folders, both relative to the data root and absolute, to recipe names."""
     names: dict[str, str] = {}
     for recipe in recipes:

@@ -25,11 +25,11 @@ def recipe_path(name: str, root: Path) -> Path:
         nearest = difflib.get_close_matches(name, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
         raise UsageError("recipe not found", name, f"{fix} a recipe of another data root, pass --data")
-    check_file_name(known[name])
+    read_named_recipe(known[name])
     return known[name]
 
 
-def check_file_name(path: Path) -> dict[str, object]:
+def read_named_recipe(path: Path) -> dict[str, object]:
     """Read a recipe file whose file name must be its `name`; UsageError if they differ."""
     values = read_yaml(path)
     name = values.get("name")

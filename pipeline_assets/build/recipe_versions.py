@@ -34,18 +34,18 @@ class Version:
 
     Attributes:
         path: Recipe file of the version, or of the newest existing version if no head moved.
-        before: Recipe file of the previous version; None if no head moved.
+        previous: Recipe file of the previous version; None if no head moved.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed.
         unreachable: Errors of datasets whose head is unknown; their previous commits are used.
     """
 
     path: Path
-    before: Path | None = None
+    previous: Path | None = None
     moved: list[str] = field(default_factory=list)
     unreachable: list[InputError] = field(default_factory=list)
 
 
-def first_day(moment: datetime, period: Period) -> str:
+def period_start(moment: datetime, period: Period) -> str:
     """Return the date YYYYMMDD of the day, or of the Monday of its week."""
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
@@ -61,9 +61,9 @@ def version_for(
     """
     base = recipe_path(name, root)
     versions = list_versions(name, root)
-    path = root / "recipes" / f"{name}_{first_day(moment, period)}.yaml"
+    path = root / "recipes" / f"{name}_{period_start(moment, period)}.yaml"
     if path in versions:
-        return Version(path, earlier_version(name, first_day(moment, period), root))
+        return Version(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
     pinned, heads, unreachable = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):

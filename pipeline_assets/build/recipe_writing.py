@@ -34,7 +34,7 @@ def write_new_recipe(
     for target in recipe.targets():
         if target.external_inputs is None:
             target.raise_if_occupied(root, replace)
-    text = _marked(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
+    text = _with_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
         if RECIPE_FILE.read_raw(path) == text.encode():
             return recipe, path
@@ -44,7 +44,7 @@ def write_new_recipe(
     return recipe, path
 
 
-def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
+def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file into the data root as `recipes/NAME.yaml`; return the copy.
 
     Raises:
@@ -61,7 +61,7 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     return kept
 
 
-def _marked(content: str, command: str) -> str:
+def _with_edit_mark(content: str, command: str) -> str:
     """Add a first line with a hash, by which later edits are detected."""
     return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
@@ -77,7 +77,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
     if not present.startswith(_BEGINS + command):
         raise UsageError("another recipe exists", path, fix)
-    if present != _marked(present.partition("\n")[2], command):
+    if present != _with_edit_mark(present.partition("\n")[2], command):
         fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
         raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)
     requested = {target.folder for target in recipe.targets()}

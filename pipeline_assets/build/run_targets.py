@@ -47,7 +47,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     for number, target in enumerate(targets):
         if _depends_on(failed, target):
             continue
-        if _is_waiting(target, targets, root):
+        if _lacks_input(target, targets, root):
             yield TargetOutcome(target, None, False)
             continue
         was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
@@ -74,7 +74,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _depends_on(roles, upstream) for upstream in target.upstream)
 
 
-def _is_waiting(target: Target, targets: Collection[Target], root: Path) -> bool:
+def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
     """Check whether a target of all partitions lacks an input that is not among `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(

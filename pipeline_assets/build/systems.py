@@ -7,7 +7,7 @@ from types import ModuleType
 
 from pipeline_assets.build.kind import Kind, Kinds
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.recipe_paths import check_file_name, recipe_paths
+from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.recipe_yaml import read_yaml
@@ -68,7 +68,7 @@ class Systems:
         errors: list[InputError] = []
         for path in recipe_paths(root).values():
             try:
-                recipes.append(self.parse_recipe(check_file_name(path), path))
+                recipes.append(self.parse_recipe(read_named_recipe(path), path))
             except InputError as error:
                 errors.append(error)
         return recipes, errors

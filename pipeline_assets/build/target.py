@@ -233,7 +233,7 @@ class Target:
                 **content.provenance,
                 **({} if self.intended_use is None else {"made_for": self.intended_use}),
             }
-            identity = self._identity(content, plan["inputs"])
+            identity = self._build_identity(content, plan["inputs"])
             labels = list(content.labels)
             if content.page is not None:
                 labels.append(content.page(staging, Manifest(self.kind.name, self.name, identity, [], provenance)))
@@ -261,7 +261,7 @@ class Target:
         if self.matches_recipe(root):
             return open_artifact(root / self.folder)
         self._raise_if_upstream_failed(root)
-        identity = self._identity(content, inputs)
+        identity = self._build_identity(content, inputs)
         sealed = try_read_manifest(root / self.folder)
         if sealed is None or sealed.digest != identity.digest:
             self.raise_if_occupied(root, replace)
@@ -295,7 +295,7 @@ class Target:
         fix = f"set another `{self.name_key}` in the recipe, or {_REPLACE_HINT}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
-    def _identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
+    def _build_identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
         return Identity(
             stage=self.stage,
             recipe=self.recipe,

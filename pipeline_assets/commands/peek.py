@@ -48,7 +48,7 @@ def peek(
 
 def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:
     folder, parts = store.artifact.folder, [asdict(part) | {"doc_id": part.id} for part in row.parts]
-    if store.holds_several:
+    if store.mixes_documents:
         segments = [{key: part[key] for key in ("source", "doc_id", "start", "tokens", "text")} for part in parts]
         return {"folder": folder, "row": row.number, "segments": segments, "padding": row.padding}
     document = {key: parts[0][key] for key in ("doc_id", "shard", "shard_row", "tokens", "text")}
@@ -58,10 +58,10 @@ def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:
 
 
 def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
-    if store.holds_several:
+    if store.mixes_documents:
         yield f"row {row.number:,}: {len(row.parts):,} segments, {row.padding:,} tokens of padding"
     for part in row.parts:
-        if store.holds_several:
+        if store.mixes_documents:
             last = part.start + (part.tokens or 0) - 1
             yield f"\n{part.source} {part.id}, tokens {part.start:,} to {last:,} of the document\n"
         else:

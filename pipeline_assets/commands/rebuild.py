@@ -233,7 +233,7 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
         (changes.changed, "in both, with different texts"),
     ]
     if changes.relabelled.documents:
-        groups.append((changes.relabelled, f"in both, with the same text, but {changes.labels}"))
+        groups.append((changes.relabelled, f"in both, with the same text, but {changes.other_properties}"))
     return [
         f"{terminal.pluralize(group.documents, 'document')} {description}"
         + (f": {', '.join(group.examples)}" if group.examples else "")

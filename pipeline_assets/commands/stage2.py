@@ -12,7 +12,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
-from pipeline_assets.build.recipe_writing import keep_recipe
+from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.text_export import raise_if_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
@@ -227,7 +227,7 @@ def _read_recipe(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
 def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
     """Copy a recipe to the data root with its unpinned datasets pinned to their heads."""
     recipe, source = _read_recipe(manifest, run.root)
-    path = keep_recipe(source, recipe.name, run.root, run.replace)
+    path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:
             commit = run.require_hub("a dataset").resolve(dataset)

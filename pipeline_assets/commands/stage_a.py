@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_writing import keep_recipe
+from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
@@ -112,7 +112,7 @@ def ingest_manifest(
     """
     path = recipe_path(manifest, build.out_dir)
     recipe = StageARecipe.read(path)
-    path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
+    path = copy_recipe(path, recipe.name, build.out_dir, build.replace)
     print_lines([f"recipe {path}"], err=True)
     build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)
 

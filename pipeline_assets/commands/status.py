@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.build import inventory
-from pipeline_assets.build.recipe_paths import check_file_name, recipe_path, recipe_paths
+from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_path, recipe_paths
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.errors import InputError
@@ -40,7 +40,7 @@ class KnownRecipe:
     def try_read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
         """Read a recipe as `read` does, but record an error instead of raising it."""
         try:
-            check_file_name(path)
+            read_named_recipe(path)
             return cls.read(name, path, root)
         except InputError as error:
             return cls(name, path, root, [], [], str(error))

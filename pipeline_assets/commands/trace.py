@@ -19,7 +19,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
-    from pipeline_assets.build.rows.source_row import AnyRow
+    from pipeline_assets.build.rows.source_row import AnySourceRow
     from pipeline_assets.build.rows.store import Fate, Part, Row, Source
     from pipeline_assets.build.rows.trace import TracedRow
 
@@ -77,11 +77,11 @@ def trace(
             return
         lines = [line for entry in traced for line in (*_traced_lines(entry), "")]
     entries = [_traced_json(entry) for entry in traced]
-    terminal.answer(as_json, entries if store.holds_several else entries[0], lines[:-1])
+    terminal.answer(as_json, entries if store.mixes_documents else entries[0], lines[:-1])
 
 
 def _traced_lines(traced: "TracedRow") -> Iterator[str]:
-    text, labels, token = traced.text, traced.text.store.labels, traced.token
+    text, labels, token = traced.text, traced.text.store.display_names, traced.token
     if token is not None:
         byte = token.byte_offset
         if token.is_end_of_document:
@@ -93,7 +93,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
     for row, part in traced.places:
         yield from _place_lines(traced, row, part)
     yield from (f"drawn     {draw['told']}" for draw in traced.figures.get("draws", ()))
-    excerpt = text.beginning if token is None else f"{token.before}»{token.text}«{token.after}"
+    excerpt = text.excerpt if token is None else f"{token.before}»{token.text}«{token.after}"
     source, *answers = text.source.rows
     figures = "".join(
         f", {value:,} {name.replace('_', ' ')}" for name, value in traced.figures.items() if name != "draws"
@@ -111,7 +111,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
         *([] if line.startswith("row ") else [f"          {line}"]),
         *(f"answer    {answer}" for answer in answers),
         f"licence   {format_licence(text.source)}",
-        f"{labels.beginning if token is None else 'text':10}{excerpt}",
+        f"{labels.excerpt if token is None else 'text':10}{excerpt}",
     ]
     yield from (line.translate(IN_ONE_LINE) for line in lines)
 
@@ -125,8 +125,8 @@ def _place_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[str]
     if row.ids is None or row.first_token is None or part.tokens is None:
         return
     first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
-    label = f"{traced.store.labels.row:10}"
-    if traced.store.holds_several:
+    label = f"{traced.store.display_names.row:10}"
+    if traced.store.mixes_documents:
         stop = part.start + part.tokens
         tokens = f"tokens {part.start:,} to {stop - 1:,}" if part.tokens > 1 else f"token {part.start:,}"
         yield f"{label}row {row.number:,} from column {part.column:,}: {tokens} of the document"
@@ -161,29 +161,29 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
         "source_digest": text.source.digest,
         "license_tag": text.source.license_tag,
         "license_evidence": text.source.license_evidence,
-        "beginning": text.beginning,
+        "beginning": text.excerpt,
         **traced.figures,
     }
 
 
-def _row_json(row: "AnyRow") -> dict[str, Any]:
+def _row_json(row: "AnySourceRow") -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
-def _trace_source(row: "AnyRow", root: Path, as_json: bool) -> None:
+def _trace_source(row: "AnySourceRow", root: Path, as_json: bool) -> None:
     from pipeline_assets.build.rows.follow import follow_source
     from pipeline_assets.build.rows.row_stores import RowStores
 
     followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), row)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
-        groups.setdefault(entry.store.labels.group, []).append(followed_json(entry))
+        groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))
     lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
     terminal.answer(as_json, {"source": _row_json(row), **groups}, lines)
 
 
 def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
-    labels, fate, part = followed.store.labels, followed.fate, followed.part
+    labels, fate, part = followed.store.display_names, followed.fate, followed.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
         yield f"          {fate.summary}".translate(IN_ONE_LINE)
@@ -192,7 +192,9 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
     yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, downstream in followed.downstream:
-        yield f"{store.labels.artifact:8}  {downstream.artifact.folder}: {downstream.summary}".translate(IN_ONE_LINE)
+        yield f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}".translate(
+            IN_ONE_LINE
+        )
     if not followed.downstream:
         yield "          no artifact depends on it"
 
@@ -201,7 +203,7 @@ def followed_json(followed: "FollowedRow") -> dict[str, Any]:
     """Return a row's fates, in its own artifact and downstream, as JSON values."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
-        groups.setdefault(store.labels.group, []).append(_fate_json(fate))
+        groups.setdefault(store.display_names.group, []).append(_fate_json(fate))
     doc_id = None if followed.part is None else followed.part.id
     return {**_fate_json(followed.fate), "digest": followed.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from real_samples import sample
 
-from pipeline_assets.build.rows.source_row import AnyRow
+from pipeline_assets.build.rows.source_row import AnySourceRow
 
 SHIPPED = Path(__file__).parents[2] / "manifests" / "recipes" / "nemotron_v1.yaml"
 SPLITS: dict[str, list[str]] = {
@@ -164,7 +164,7 @@ def _agentic_row(number: int, split: str) -> Row:
 SCIENCE = "nvidia/Nemotron-Science-v1"
 
 
-def is_science_line(text: str, source: AnyRow, real: bool) -> bool:
+def is_science_line(text: str, source: AnySourceRow, real: bool) -> bool:
     """Check whether a text contains the question of its source line in the science dataset."""
     line = rows_of(SCIENCE, Path(source.path).stem, real)[source.row :].splitlines()[0]
     return str(json.loads(line)["messages"][0]["content"]).strip()[:40] in text

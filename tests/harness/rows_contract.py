@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_row import AnyRow
+from pipeline_assets.build.rows.source_row import AnySourceRow
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.systems.registry import SYSTEMS
@@ -12,14 +12,14 @@ from pipeline_assets.systems.registry import SYSTEMS
 _MOST_ROWS = 8
 
 
-def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) -> None:
+def hold_contract(store: RowStore, is_text_of: Callable[[str, AnySourceRow], bool]) -> None:
     """
     Args:
         is_text_of: whether a text is what a row of a source says.
     """
     contents = list(store)
     assert len(store) > 0, "the contract needs rows"
-    assert len(contents) == (0 if store.holds_several else len(store))
+    assert len(contents) == (0 if store.mixes_documents else len(store))
     for number in range(min(len(store), _MOST_ROWS)):
         row = store.row_at(number)
         assert row.number == number
@@ -48,7 +48,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
         assert store.row_of_token(row.first_token) == row.number
 
 
-def _way_back(store: RowStore, source: AnyRow) -> str:
+def _way_back(store: RowStore, source: AnySourceRow) -> str:
     """What became of a row of a source in the artifact that it was traced from."""
     for found in follow_source(RowStores(SYSTEMS.kinds, store.lineage), source):
         for fate in (found.fate, *(fate for _, fate in found.downstream)):

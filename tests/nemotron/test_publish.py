@@ -17,7 +17,7 @@ from nemotron_hub import SHIPPED
 
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_record import read_record
-from pipeline_assets.build.rows.source_row import SourceRow
+from pipeline_assets.build.rows.source_row import HubRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
@@ -262,7 +262,7 @@ def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: Kil
         for number in range(len(store)):
             [traced] = trace_row(store, number)
             source = traced.text.source.rows[0]
-            assert isinstance(source, SourceRow) and source.dataset == section["dataset"]
+            assert isinstance(source, HubRow) and source.dataset == section["dataset"]
             record = read_record(source, files)
             content = (hub.folder / "datasets" / source.dataset / source.path).read_bytes()
             assert content[source.row : source.row + len(record) + 1] == record + b"\n"

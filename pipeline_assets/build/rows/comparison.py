@@ -74,7 +74,7 @@ class DocumentChanges:
     Attributes:
         part: Partition of a dataset; None for the documents of the artifact itself.
         changed: Documents with another text or other tokens.
-        labels: Names of the other compared properties, as text.
+        other_properties: Names of the other compared properties, as text.
         relabelled: Documents with equal text that differ in another property.
     """
 
@@ -83,7 +83,7 @@ class DocumentChanges:
     only_in_b: DocumentExamples
     in_both: DocumentExamples
     changed: DocumentExamples
-    labels: str
+    other_properties: str
     relabelled: DocumentExamples
 
 
@@ -117,7 +117,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
     if a.manifest.digest == b.manifest.digest:
         return Comparison(a, b)
     identity_a, identity_b = a.manifest.identity, b.manifest.identity
-    parts_a, parts_b = _parts(identity_a), _parts(identity_b)
+    parts_a, parts_b = _identity_parts(identity_a), _identity_parts(identity_b)
     changed = changed_keys(identity_a.recipe, identity_b.recipe)
     changes = {"recipe": [f"{key}: {change}" for key, change in changed.items()]}
     changes |= {name: changed_values(parts_a[name], parts_b[name]) for name in parts_a}
@@ -125,7 +125,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
     return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))
 
 
-def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
+def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
     """Return what the content depends on, except the recipe; hub files without commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
@@ -180,7 +180,7 @@ def document_changes(
     pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
     for part, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
-        if store_a is not None and store_b is not None and not store_a.holds_several:
+        if store_a is not None and store_b is not None and not store_a.mixes_documents:
             yield _compare(store_a, store_b, part, part_documents)
 
 
@@ -189,20 +189,20 @@ def _member(dataset: Artifact, name: str) -> Artifact:
     return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
-def _hashed(store: RowStore) -> Iterator[_Hashed]:
+def _row_hashes(store: RowStore) -> Iterator[_Hashed]:
     """Yield the hashes of all rows in blocks."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         records = np.empty(len(block), _HASHED)
-        records["high"], records["low"] = _halves([row.id.encode("utf-8") for row in block])
-        records["text_high"], records["text_low"] = _halves([row.content for row in block])
-        records["labels"], _ = _halves([row.labels for row in block])
+        records["high"], records["low"] = _hash_halves([row.id.encode("utf-8") for row in block])
+        records["text_high"], records["text_low"] = _hash_halves([row.content for row in block])
+        records["labels"], _ = _hash_halves([row.other_columns for row in block])
         records["row"] = np.arange(first_row, first_row + len(block))
         yield records
         first_row += len(block)
 
 
-def _halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
+def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
     """Return the first 128 bits of each value's sha256: shape (2, values), high and low."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
@@ -214,7 +214,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
     parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _HASHED)  # parts are rounded up
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
-            for records in _hashed(store):
+            for records in _row_hashes(store):
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
@@ -237,7 +237,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
     for group, rows in first.items():
         store = b if group == "only_in_b" else a  # the side that the row numbers are from
         examples[group] = DocumentExamples(documents[group], [store.row_at(row).parts[0].id for row in rows])
-    return DocumentChanges(part=part, labels=a.labels.other_changes, **examples)
+    return DocumentChanges(part=part, other_properties=a.display_names.other_changes, **examples)
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:

@@ -8,7 +8,15 @@ from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedR
 from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.source_listing import SourceListing
-from pipeline_assets.build.rows.store import Fate, Labels, Part, Source, UpstreamRow, reject_summary, source_in
+from pipeline_assets.build.rows.store import (
+    DisplayNames,
+    Fate,
+    Part,
+    Source,
+    UpstreamRow,
+    listed_source,
+    reject_summary,
+)
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
@@ -30,15 +38,15 @@ _SCHEMA = RowSchema(
     file="source_file",
     row="source_row",
     # All except the source row, which may differ between builds.
-    labels=tuple(
+    other_columns=tuple(
         name for name in SCHEMA.names if name not in ("id", "split", "text") and not name.startswith("source_")
     ),
     tokens="stats_tokens",
 )
 
 
-def _labels(artifact: str, group: str) -> Labels:
-    return Labels(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
+def _labels(artifact: str, group: str) -> DisplayNames:
+    return DisplayNames(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
 
 
 class ConversationRows(FileRows):
@@ -48,7 +56,7 @@ class ConversationRows(FileRows):
         upstream_rows: Row store of the upstream artifact with the same row; None if rows were read from files.
     """
 
-    labels = _labels("rows", "rows")
+    display_names = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
@@ -58,7 +66,7 @@ class ConversationRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
         if self.upstream_rows is None:
-            return source_in(self.listing(part.source), file, [row], license_tag(part), "row: license")
+            return listed_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
@@ -80,7 +88,7 @@ class ConversationRows(FileRows):
         counting = frozenset(loss_messages(parsed, mode))
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
-    def beginning(self, text: str) -> str:
+    def excerpt_text(self, text: str) -> str:
         """Return the first message of the user, or the whole text without one."""
         return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
 
@@ -88,7 +96,7 @@ class ConversationRows(FileRows):
 class KeptConversations(ConversationRows):
     """Rows of a split that deduplication keeps, in unchanged order."""
 
-    labels = _labels("deduplicated", "deduplicated")
+    display_names = _labels("deduplicated", "deduplicated")
     reads_sources = False
     upstream_rows = ConversationRows
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
@@ -97,7 +105,7 @@ class KeptConversations(ConversationRows):
 class LayoutRows(ConversationRows):
     """Rows of all splits of a dataset, in files that link those of the normalised splits."""
 
-    labels = _labels("laid out", "laid_out")
+    display_names = _labels("laid out", "laid_out")
     reads_sources = False
     upstream_rows = ConversationRows
 
@@ -129,7 +137,7 @@ class _FolderRows(ConversationRows):
 class CandidateRows(_FolderRows):
     """Rows of the pools of a dataset."""
 
-    labels = _labels("pooled", "pooled")
+    display_names = _labels("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
     upstream_rows = KeptConversations
     group, outcome = "pools", "pooled"
@@ -143,7 +151,7 @@ class SubsetRows(_FolderRows):
     splits.
     """
 
-    labels = _labels("subset", "subsets")
+    display_names = _labels("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
     group, outcome = "subsets", "chosen"
     fallback = "in_no_subset", "row has no score, matches no rule, or its subset was full"
@@ -163,7 +171,7 @@ class SubsetRows(_FolderRows):
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return source_in(listing, file, [row], license_tag(part), "row: license")
+        return listed_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """Yield the inputs of one partition (a dataset or a split) with their names."""
@@ -202,7 +210,7 @@ class _PromptDocuments(DocumentRows):
 class PromptRows(_PromptDocuments, SourceRows):
     """Prompts of a split that pass its rules."""
 
-    labels = Labels("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
@@ -213,10 +221,10 @@ class PromptRows(_PromptDocuments, SourceRows):
 class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
     """Prompts that contain no items of evaluation sets."""
 
-    labels = Labels("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
 class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
     """Prompts without near duplicates."""
 
-    labels = Labels("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows
-from pipeline_assets.build.rows.store import Fate, Labels, Part, reject_summary
+from pipeline_assets.build.rows.store import DisplayNames, Fate, Part, reject_summary
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
@@ -36,7 +36,7 @@ class DerivedRows(DocumentRows):
 class FilteredRows(DerivedRows):
     """Documents that the filters keep."""
 
-    labels = Labels("filtered", "filtered", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("filtered", "filtered", other_changes=OTHER_CHANGES)
 
     @cached_property
     def _rules(self) -> FilterRecipe:
@@ -75,7 +75,7 @@ class FilteredRows(DerivedRows):
 class DeduplicatedRows(DerivedRows):
     """Documents without exact copies and near duplicates of other documents."""
 
-    labels = Labels("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
         decision = next((entry for entry in read_decisions(self.artifact) if entry.doc_id == part.id), None)
@@ -99,7 +99,7 @@ class DeduplicatedRows(DerivedRows):
 class DecontaminatedRows(DerivedRows):
     """Documents that contain no items of evaluation sets, or from which items were cut."""
 
-    labels = Labels("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 
     def fate(self, part: Part) -> Fate | None:
         evidence = recipe.find_evidence(self.artifact, part.id)

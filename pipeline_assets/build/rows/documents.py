@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import Labels, Part, Source, UpstreamRow, source_in
+from pipeline_assets.build.rows.store import DisplayNames, Part, Source, UpstreamRow, listed_source
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -28,7 +28,7 @@ class _Thread(msgspec.Struct):
 class DocumentRows(FileRows):
     """Documents of a corpus."""
 
-    labels = Labels("corpus", "corpora", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("corpus", "corpora", other_changes=OTHER_CHANGES)
     schema = RowSchema(
         folder=f"{SHARDS}/",
         struct=Document,
@@ -37,7 +37,12 @@ class DocumentRows(FileRows):
         text="text",
         file="meta.source_file",
         row="meta.source_row",
-        labels=("source", "domain", "license_tag", "created_at"),  # not `meta`, which has the source row of this build
+        other_columns=(
+            "source",
+            "domain",
+            "license_tag",
+            "created_at",
+        ),  # not `meta`, which has the source row of this build
     )
 
     def documents(self) -> Iterator[Document]:
@@ -48,7 +53,7 @@ class DocumentRows(FileRows):
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _rows_by_file(meta, _has_answers(listing.corpus))
-        return source_in(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
+        return listed_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
 class SourceRows(DocumentRows):
@@ -75,7 +80,7 @@ class SourceRows(DocumentRows):
 class SnapshotRows(SourceRows):
     """Documents of a snapshot of a hub dataset."""
 
-    labels = Labels("snapshot", "snapshots", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("snapshot", "snapshots", other_changes=OTHER_CHANGES)
 
 
 def _has_answers(corpus: Artifact) -> bool:

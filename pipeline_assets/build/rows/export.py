@@ -71,7 +71,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
     for number, shard in enumerate(shards):
         ending = SUFFIX if to == "jsonl" else ".parquet"
         name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if to == "hf" else f"{number:05d}{ending}"
-        path, tables = staging / name, _counted(shard, split)
+        path, tables = staging / name, _count_rows(shard, split)
         if to == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
@@ -86,7 +86,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
     return split
 
 
-def _counted(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
+def _count_rows(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield the tables of a shard, and add their rows, bytes and licences to the split."""
     columns = [next((name for name in names if name in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
     for rows in shard.tables():

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, source_in
+from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import open_parquet
@@ -35,7 +35,7 @@ class RowSchema:
         key: Columns that together identify a row; the last one is the id.
         source: Column of the corpus or split that a row belongs to.
         file, row: Columns of the row's place in the source files: file name, and row in it.
-        labels: Columns that are compared in addition to the text.
+        other_columns: Columns that are compared in addition to the text.
         tokens: Column of the number of tokens; None if they are not counted.
     """
 
@@ -46,7 +46,7 @@ class RowSchema:
     text: str
     file: str
     row: str
-    labels: tuple[str, ...] = ()
+    other_columns: tuple[str, ...] = ()
     tokens: str | None = None
 
     @property
@@ -57,7 +57,7 @@ class RowSchema:
         """Yield these columns of each row of a file, in order."""
         if self.struct is not None:
             getters = [operator.attrgetter(name) for name in columns]
-            for line in read_structs(path, _file_part(self.struct, tuple(columns))):
+            for line in read_structs(path, _column_struct(self.struct, tuple(columns))):
                 yield tuple(get(line) for get in getters)
             return
         with open_parquet(path) as file:
@@ -81,14 +81,14 @@ class RowSchema:
 
 
 @functools.cache
-def _file_part(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
+def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
     """Return a struct of some columns, which is decoded several times as fast as all."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
         if inner or field.name in columns:
             default: Any = {"default": field.default, "default_factory": field.default_factory}
-            column_type = _file_part(field.type, tuple(inner)) if inner else field.type
+            column_type = _column_struct(field.type, tuple(inner)) if inner else field.type
             fields.append((field.name, column_type, msgspec.field(**default)))
     return msgspec.defstruct(struct.__name__, fields, kw_only=True)
 
@@ -112,7 +112,7 @@ class FileRows(RowStore):
 
     def __iter__(self) -> Iterator[Content]:
         keys = len(self.schema.key)
-        for values in self.read(*self.schema.key, self.schema.text, *self.schema.labels):
+        for values in self.read(*self.schema.key, self.schema.text, *self.schema.other_columns):
             yield Content("\0".join(values[:keys]), values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
     def row_at(self, number: int) -> Row:
@@ -141,7 +141,7 @@ class FileRows(RowStore):
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
-        return source_in(self.listing(part.source), file, [row], "not stated", "recipe")
+        return listed_source(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return a part's place in the source files: file name and row in it."""

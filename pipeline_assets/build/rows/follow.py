@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_listing import SourceListing, input_file_name, source_name, unread_reason
-from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
@@ -33,7 +33,7 @@ class FollowedRow:
     downstream: Sequence[tuple[RowStore, Fate]] = ()
 
 
-def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
+def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
     Raises:
@@ -46,7 +46,7 @@ def follow_source(stores: RowStores, source: AnyRow) -> list[FollowedRow]:
     names_in_listings = ((listing, input_file_name(listing.manifest, source, lineage.root)) for listing in listings)
     matches = [(listing, file) for listing, file in names_in_listings if file is not None]
     followed = [
-        _follow(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
+        _follow_in_corpus(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
         for listing, file in matches
         for store in _readers(stores, listing)
     ]
@@ -70,7 +70,7 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
-            yield _followed(stores, store, numbers[0], "document", rejects)
+            yield _with_downstream(stores, store, numbers[0], "document", rejects)
         elif rejects:
             yield FollowedRow(store, Fate(store.artifact, "rejected", reject_summary(rejects[0])), None, rejects)
 
@@ -99,24 +99,26 @@ def _readers(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
             yield store
 
 
-def _follow(stores: RowStores, store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> FollowedRow:
+def _follow_in_corpus(
+    stores: RowStores, store: RowStore, listing: SourceListing, file: str, source: AnySourceRow
+) -> FollowedRow:
     def report_loss(outcome: str, detail: str) -> FollowedRow:
         return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
 
-    if isinstance(source, FileRow) and source.line is not None:
+    if isinstance(source, LocalRow) and source.line is not None:
         current = listing.row(file, source.row)
-        if isinstance(current, FileRow) and current.has_changed:
+        if isinstance(current, LocalRow) and current.has_changed:
             fix = f"write {source.path}#ROW with the bytes before the row in the old file, or run the recipe again"
             raise InputError("file changed after it was read; its line numbers are no longer valid", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
-    if isinstance(source, SourceRow) and is_read_in_part:
+    if isinstance(source, HubRow) and is_read_in_part:
         unread = unread_reason(listing.file_entry(file), source.row)
         if unread is not None:
             return report_loss("not_read", unread)
     match = store.find_source(file, source.row)
     if match is not None:
         number, is_part = match
-        return _followed(stores, store, number, "merged" if is_part else "document")
+        return _with_downstream(stores, store, number, "merged" if is_part else "document")
     reject = store.find_reject(file, source.row)
     if reject is not None:
         return report_loss(reject[0], reject_summary(reject[1]))
@@ -130,7 +132,7 @@ def _follow(stores: RowStores, store: RowStore, listing: SourceListing, file: st
     return report_loss("no_row", f"no row begins there; {hint}")
 
 
-def _followed(
+def _with_downstream(
     stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
     """Return a row of a corpus with its fates downstream."""

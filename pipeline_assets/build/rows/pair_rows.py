@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, Source, UpstreamRow
+from pipeline_assets.build.rows.store import Content, DisplayNames, Fate, Part, Row, RowStore, Source, UpstreamRow
 from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
@@ -18,7 +18,7 @@ _ADVICE = f"use an id of {MANIFEST}, or the number of a pair with --row"
 class PairRows(RowStore):
     """Pairs of a sample, all in memory, which are the lines of its pair file."""
 
-    labels = Labels("sample", "samples", "pair", "texts", "another split", "texts")
+    display_names = DisplayNames("sample", "samples", "pair", "texts", "another split", "texts")
     id_name, advice = "uid", _ADVICE
     reads_sources = True
 
@@ -59,7 +59,7 @@ class PairRows(RowStore):
 class EncodedPairs(RowStore):
     """Pairs of a token cache, decoded to one line of text per side."""
 
-    labels = Labels("token cache", "token_caches", "pair", contents="pairs")
+    display_names = DisplayNames("token cache", "token_caches", "pair", contents="pairs")
     id_name, advice = "uid", _ADVICE
     holds_tokens = True
 

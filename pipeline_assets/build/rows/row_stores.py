@@ -61,14 +61,14 @@ def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
             what = f"artifact cannot be previewed ({type(error).__name__}: {error})"
             raise InputError(what, artifact.folder, REBUILD) from None
     store = row_store_for(artifact, kinds)
-    return [] if store is None else [_short(store, number) for number in range(min(_PREVIEW_ROWS, len(store)))]
+    return [] if store is None else [_preview_row(store, number) for number in range(min(_PREVIEW_ROWS, len(store)))]
 
 
-def _short(store: RowStore, number: int) -> dict[str, str]:
+def _preview_row(store: RowStore, number: int) -> dict[str, str]:
     [part] = store.row_at(number).parts
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
-    line = " ".join(store.beginning(part.text).split())
+    line = " ".join(store.excerpt_text(part.text).split())
     excerpt = line if len(line) <= _EXCERPT_CHARACTERS else line[:_EXCERPT_CHARACTERS] + "…"
-    key = "id" if store.labels.contents == "texts" else "doc_id"
-    return {key: part.id, **size, **figures, store.labels.beginning: excerpt}
+    key = "id" if store.display_names.contents == "texts" else "doc_id"
+    return {key: part.id, **size, **figures, store.display_names.excerpt: excerpt}

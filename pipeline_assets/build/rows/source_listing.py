@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.source_folder import changed_after_seal, folder_path
 from pipeline_assets.spine.artifact import Artifact
@@ -28,20 +28,20 @@ class SourceListing:
     corpus: Artifact
     root: Path
 
-    def row(self, file: str, row: int) -> AnyRow:
+    def row(self, file: str, row: int) -> AnySourceRow:
         """Return the address of a row in a file, whose name is as Documents and rows store it."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
-            return FileRow(folder / file, row, changed_after_seal(self.artifact.manifest, folder, file))
+            return LocalRow(folder / file, row, changed_after_seal(self.artifact.manifest, folder, file))
         recipe = self.artifact.manifest.identity.recipe
-        source = SourceRow(recipe["dataset"], recipe["revision"], file, row)
+        source = HubRow(recipe["dataset"], recipe["revision"], file, row)
         entries = (entry for entry in self.artifact.manifest.identity.inputs if entry["name"] == source.file)
         return replace(source, is_numbered=any("row_groups" in entry for entry in entries))
 
     def file_entry(self, file: str) -> Mapping[str, Any]:
         """Return the manifest entry of a file."""
         row = self.row(file, 0)
-        name = row.file if isinstance(row, SourceRow) else file
+        name = row.file if isinstance(row, HubRow) else file
         for entry in self.artifact.manifest.identity.inputs:
             if entry["name"] == name:
                 return entry
@@ -67,11 +67,11 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
-def input_file_name(reader: Manifest, source: AnyRow, root: Path) -> str | None:
+def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
     """Return a row's file by its name in a listing; None if the listing lacks the file."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
-    if isinstance(source, SourceRow):
+    if isinstance(source, HubRow):
         return source.path if folder is None and source.file in names else None
     if folder is None:
         return None

@@ -4,7 +4,7 @@ import itertools
 import json
 from pathlib import PurePosixPath
 
-from pipeline_assets.build.rows.source_row import AnyRow, FileRow
+from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.corpus.formats.parquet_rows import read_row
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
 _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 
 
-def read_record(row: AnyRow, hub: HubFiles) -> bytes:
+def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return the record of a source row: a line without its newline, or a row as JSON.
 
     Of an uncompressed hub file of lines, the blocks of the line are fetched; other hub files are fetched whole.
@@ -25,10 +25,10 @@ def read_record(row: AnyRow, hub: HubFiles) -> bytes:
     Raises:
         UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.
     """
-    name = row.path.name if isinstance(row, FileRow) else row.path
+    name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in ("lines", "parquet"):
         raise UsageError("file is neither JSON lines nor Parquet", row, "omit --record")
-    if isinstance(row, FileRow):
+    if isinstance(row, LocalRow):
         if row.has_changed:
             raise UsageError("file changed after it was read", row, "restore the file")
         return _record_in(SourceFile(row.path, name, row.path.stat().st_size), row.row)

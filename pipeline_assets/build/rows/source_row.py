@@ -14,7 +14,7 @@ _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class SourceRow:
+class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
@@ -38,7 +38,7 @@ class SourceRow:
         return f"{self.file}#{self.row}"
 
     @classmethod
-    def parse(cls, text: str) -> "SourceRow":
+    def parse(cls, text: str) -> "HubRow":
         """Parse owner/name@commit:path#row, or raise UsageError."""
         match = _SOURCE.fullmatch(text)
         if match is None:
@@ -48,7 +48,7 @@ class SourceRow:
 
 
 @dataclass(frozen=True)
-class FileRow:
+class LocalRow:
     """A row of a local file.
 
     Attributes:
@@ -72,33 +72,33 @@ class FileRow:
         return f"{self.file}#{self.row}"
 
 
-AnyRow = SourceRow | FileRow
+AnySourceRow = HubRow | LocalRow
 
 
-def format_place(row: AnyRow) -> str:
+def format_place(row: AnySourceRow) -> str:
     """Format the position of a row in its file; in a local file of lines, with the line."""
-    if isinstance(row, SourceRow):
+    if isinstance(row, HubRow):
         return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:
         return f"{format_row(row.path.name, row.row, None)} of the file that was read; it has changed since"
     return format_row(row.path.name, row.row, source_file_at(row.path))
 
 
-def parse_row(text: str) -> AnyRow:
+def parse_row(text: str) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
     Raises:
         UsageError: The text is not such an address, or the line does not exist.
     """
     if _HUB_FILE_START.match(text):
-        return SourceRow.parse(text)
+        return HubRow.parse(text)
     by_line = _LINE.fullmatch(text)
     file = None if by_line is None else source_file_at(Path(by_line["path"]).absolute())
     if by_line is not None and file is not None:
         line = int(by_line["line"])
-        return FileRow(file.path, locate_line(file, line), line=line)
+        return LocalRow(file.path, locate_line(file, line), line=line)
     match = _FILE.fullmatch(text)
     if match is None:
         fix = "write owner/name@commit:path#row, the commit with 40 hex digits, for a local file path#row or path:line"
         raise UsageError("not a row of a source", text, fix)
-    return FileRow(Path(match["path"]).absolute(), int(match["row"]))
+    return LocalRow(Path(match["path"]).absolute(), int(match["row"]))

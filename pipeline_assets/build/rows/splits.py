@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_assets.build.rows.documents import DocumentRows
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, UpstreamRow, reject_summary
+from pipeline_assets.build.rows.store import (
+    Content,
+    DisplayNames,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    UpstreamRow,
+    reject_summary,
+)
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
@@ -23,7 +32,7 @@ _BATCH_ROWS = 65_536
 class SplitRows(RowStore):
     """Sequences of one split, whose index and tokens are memory-mapped."""
 
-    labels = Labels("split", "splits", "sequence")
+    display_names = DisplayNames("split", "splits", "sequence")
     advice = f"the document may be in another split; {RowStore.advice}"
     holds_tokens = True
 

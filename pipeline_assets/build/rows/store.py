@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.source_listing import SourceListing, find_listing
-from pipeline_assets.build.rows.source_row import AnyRow
+from pipeline_assets.build.rows.source_row import AnySourceRow
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -75,7 +75,7 @@ class Source:
     """
 
     file: str
-    rows: tuple[AnyRow, ...]
+    rows: tuple[AnySourceRow, ...]
     digest: str
     license_tag: str
     license_evidence: str
@@ -87,7 +87,7 @@ class Content:
 
     id: str
     content: bytes
-    labels: bytes = b""
+    other_columns: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,12 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class Labels:
+class DisplayNames:
     """Words for a kind's artifacts and rows in the output of commands.
 
     Attributes:
         group: Key of such artifacts in JSON.
-        beginning: Word for the excerpt of a row's text.
+        excerpt: Word for the excerpt of a row's text.
         other_changes: Properties that are compared in addition to the text; empty if none.
         contents: Plural noun for the rows in errors.
     """
@@ -136,7 +136,7 @@ class Labels:
     artifact: str
     group: str
     row: str = "document"
-    beginning: str = "text"
+    excerpt: str = "text"
     other_changes: str = ""
     contents: str = "documents"
 
@@ -146,16 +146,16 @@ class RowStore(ABC):
 
     Attributes:
         holds_tokens: Whether rows are tokens, whose texts are stored upstream.
-        holds_several: Whether a row may have parts of several documents.
+        mixes_documents: Whether a row may have parts of several documents.
         reads_sources: Whether rows were read from source files, not from another artifact.
         reject_files: Files of unused input rows, by the outcome of these rows.
         id_name: Name of the ids in messages.
         advice: Fix in the error for an id that no row has.
     """
 
-    labels: ClassVar[Labels]
+    display_names: ClassVar[DisplayNames]
     holds_tokens: ClassVar[bool] = False
-    holds_several: ClassVar[bool] = False
+    mixes_documents: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
     reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
     id_name: ClassVar[str] = "doc_id"
@@ -195,7 +195,7 @@ class RowStore(ABC):
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
         """Return problem and fix of the error for an id that no row has."""
-        return f"no {self.labels.row} has the {self.id_name} {row_id!r}", self.advice
+        return f"no {self.display_names.row} has the {self.id_name} {row_id!r}", self.advice
 
     def check_range(self, what: str, number: int, count: int) -> None:
         """Raise UsageError unless a number is in 0 to count - 1."""
@@ -205,7 +205,9 @@ class RowStore(ABC):
 
     def row_of_token(self, position: int) -> int:
         """Return the number of the row that contains a token of the token file."""
-        raise UsageError(f"artifact contains {self.labels.contents}, not tokens", self.artifact.folder, "use --row")
+        raise UsageError(
+            f"artifact contains {self.display_names.contents}, not tokens", self.artifact.folder, "use --row"
+        )
 
     def listing(self, source: str) -> SourceListing:
         """Return the listing of a source's files."""
@@ -252,7 +254,7 @@ class RowStore(ABC):
         """
         return None
 
-    def beginning(self, text: str) -> str:
+    def excerpt_text(self, text: str) -> str:
         """Return the passage of a text whose beginning is shown as an excerpt."""
         return text
 
@@ -279,7 +281,7 @@ def reject_summary(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
-def source_in(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
+def listed_source(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
     """Return rows of a file as a source, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return Source(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.source_listing import input_for_source
-from pipeline_assets.build.rows.store import Content, Fate, Labels, Part, Row, RowStore, UpstreamRow, reject_summary
+from pipeline_assets.build.rows.store import (
+    Content,
+    DisplayNames,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    UpstreamRow,
+    reject_summary,
+)
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
@@ -35,7 +44,7 @@ from pipeline_assets.spine.errors import InputError
 class TokenRows(RowStore):
     """Rows of `seq_len` tokens, including padding."""
 
-    holds_tokens = holds_several = True
+    holds_tokens = mixes_documents = True
     advice = "`corpusmill stage-a why` shows its fate"
 
     @property
@@ -97,7 +106,7 @@ class TokenRows(RowStore):
 class PackedRows(TokenRows):
     """Rows of one packed set, memory-mapped."""
 
-    labels = Labels("packed", "packed", "segment")
+    display_names = DisplayNames("packed", "packed", "segment")
 
     @cached_property
     def packed(self) -> PackedSet:
@@ -164,7 +173,7 @@ _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapt
 class TokenShardRows(TokenRows):
     """Rows of the token shards of a corpus."""
 
-    labels = Labels("token shards", "token_shards", "part")
+    display_names = DisplayNames("token shards", "token_shards", "part")
 
     @cached_property
     def shards(self) -> TokenShards:

@@ -62,9 +62,9 @@ class Text:
     derivation: tuple[tuple[Path, int], ...] = ()
 
     @property
-    def beginning(self) -> str:
+    def excerpt(self) -> str:
         """Beginning of the text; of a conversation, of its first question."""
-        return self.store.beginning(self.part.text)[:_SHOWN_CHARACTERS]
+        return self.store.excerpt_text(self.part.text)[:_SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def trace_row(store: RowStore, number: int) -> list[TracedRow]:
         InputError: An upstream artifact is missing, damaged, or contradicts the row.
     """
     row = store.row_at(number)
-    return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
+    return [_traced(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
 
 
 def trace_token(store: RowStore, position: int) -> TracedRow:
@@ -103,7 +103,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
         tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
         what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
         raise UsageError(what, store.artifact.folder, f"choose {first:,} to {first + tokens - 1:,}")
-    return _traced(store, [(row, part)], position, not store.holds_several)
+    return _traced(store, [(row, part)], position, not store.mixes_documents)
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:

@@ -22,7 +22,7 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 from pipeline_assets.build.rows.follow import FollowedRow, follow_document, follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_listing import read_ranges
-from pipeline_assets.build.rows.source_row import SourceRow
+from pipeline_assets.build.rows.source_row import HubRow
 from pipeline_assets.build.rows.store import Fate, Source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -40,7 +40,7 @@ def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
 
 
 def below(found: FollowedRow, group: str) -> list[Fate]:
-    return [fate for store, fate in found.downstream if store.labels.group == group]
+    return [fate for store, fate in found.downstream if store.display_names.group == group]
 
 
 KEPT: dict[str, object] = {"id": "kept", "text": "five words are in here", "license": "MIT"}
@@ -176,7 +176,7 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
 
     for path, number in [*random.Random("rows").sample(rows, 80), *_undrawn(rows, drawn)]:
         row = source_tables[path][number]
-        source = SourceRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
+        source = HubRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
         [found] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
         fate = found.fate
 
@@ -222,7 +222,7 @@ def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -
 
 
 def followed(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow:
-    source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
+    source = HubRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
     [found] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
     return found
 
@@ -311,7 +311,7 @@ def test_a_split_whose_text_manifest_is_gone_is_not_left_out(built: Built, tmp_p
 
 def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
     revision = built()["snapshot"].manifest.identity.recipe["revision"]
-    root, other = tmp_path / "data", SourceRow("maker/pages", "0" * 40, "a.parquet", 3)
+    root, other = tmp_path / "data", HubRow("maker/pages", "0" * 40, "a.parquet", 3)
 
     refused, empty = (
         refusal(lambda at=at: follow_source(RowStores(SYSTEMS.kinds, Lineage(at)), other))
@@ -325,7 +325,7 @@ def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
 def test_a_source_row_reads_back_as_it_is_written() -> None:
     text = f"HuggingFaceFW/fineweb-edu@{'ab' * 20}:data/a#b:c/x.parquet#17"
 
-    source = SourceRow.parse(text)
+    source = HubRow.parse(text)
 
     assert (source.path, source.row, str(source)) == ("data/a#b:c/x.parquet", 17, text)
 
@@ -341,7 +341,7 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
     ],
 )
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
-    assert refusal(lambda: SourceRow.parse(text), UsageError) == (
+    assert refusal(lambda: HubRow.parse(text), UsageError) == (
         (f"{text}: " if text else "") + "not a row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
     )

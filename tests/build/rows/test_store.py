@@ -15,7 +15,7 @@ from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import SYSTEMS
@@ -44,8 +44,8 @@ def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return build(StageARecipe.model_validate(content), root)
 
 
-def is_line_of(text: str, source: AnyRow) -> bool:
-    assert isinstance(source, FileRow)
+def is_line_of(text: str, source: AnySourceRow) -> bool:
+    assert isinstance(source, LocalRow)
     return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
 
 
@@ -77,8 +77,8 @@ def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
 
 @pytest.mark.parametrize("role", PARALLEL)
 def test_rows_of_parallel_text_keep_the_contract(parallel_text: dict[str, Artifact], role: str) -> None:
-    def is_pair_of(text: str, source: AnyRow) -> bool:
-        assert isinstance(source, FileRow)
+    def is_pair_of(text: str, source: AnySourceRow) -> bool:
+        assert isinstance(source, LocalRow)
         row = json.loads(source.path.read_bytes()[source.row :].partition(b"\n")[0])
         return text == "{fr}\n{en}".format(**row["translation"])
 
@@ -89,8 +89,8 @@ def test_rows_of_parallel_text_keep_the_contract(parallel_text: dict[str, Artifa
 def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) -> None:
     tables: dict[str, list[str]] = {}
 
-    def is_row_of(text: str, source: AnyRow) -> bool:
-        assert isinstance(source, SourceRow)
+    def is_row_of(text: str, source: AnySourceRow) -> bool:
+        assert isinstance(source, HubRow)
         path = demo_root / "hub" / "datasets" / source.dataset / source.path
         rows = tables.setdefault(source.path, pq.read_table(path)["text"].to_pylist())
         return rows[source.row].replace("\0", "") == text

@@ -16,7 +16,7 @@ from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek
-from pipeline_assets.build.rows.source_row import FileRow
+from pipeline_assets.build.rows.source_row import LocalRow
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.tokens.families import load_tokenizer
@@ -61,7 +61,7 @@ def rows_of(packed: Path) -> PackedRows:
 def line_of(found: TracedRow) -> dict[str, Any]:
     """The line of a file that begins at the row that was traced to, which is bytes before it."""
     [row] = found.text.source.rows
-    assert isinstance(row, FileRow)
+    assert isinstance(row, LocalRow)
     with open(row.path, "rb") as file:
         file.seek(row.row)
         line: dict[str, Any] = json.loads(file.readline())
@@ -185,7 +185,7 @@ def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> 
 
     for number in range(0, 40, 7):
         [found] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
-        fates = {one.labels.group: fate for one, fate in found.downstream}
+        fates = {one.display_names.group: fate for one, fate in found.downstream}
         if number % 2:
             assert fates["deduplicated"].outcome == "exact_duplicate"
             assert "packed" not in fates  # no set could draw it

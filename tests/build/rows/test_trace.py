@@ -84,7 +84,7 @@ def test_a_trace_names_the_file_as_the_hub_lists_it_and_the_document_as_its_shar
     document = read_line(open_artifact(snapshot).path(part.shard), part.shard_row, Document)
     assert {entry["name"]: entry["digest"] for entry in listing}[text.source.rows[0].file] == text.source.digest
     assert (document.doc_id, document.license_tag) == (part.id, text.source.license_tag) == (part.id, "cc0-1.0")
-    assert document.text.startswith(text.beginning)
+    assert document.text.startswith(text.excerpt)
     assert text.store.artifact.folder == snapshot
     assert found.token is None
     assert splits["train"].find(part.id) == [7]

@@ -14,7 +14,7 @@ from stage_a_sources import recipe_content
 from pipeline_assets.build.rows.comparison import document_changes
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek, preview
-from pipeline_assets.build.rows.source_row import AnyRow, FileRow
+from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.rows.trace import trace_id, trace_token
 from pipeline_assets.build.run import Run
@@ -67,8 +67,8 @@ def rows_of(shards: Artifact) -> TokenShardRows:
     return store
 
 
-def is_line_of(text: str, source: AnyRow) -> bool:
-    assert isinstance(source, FileRow)
+def is_line_of(text: str, source: AnySourceRow) -> bool:
+    assert isinstance(source, LocalRow)
     return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
 
 
@@ -83,7 +83,7 @@ def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
     for position in range(0, len(stream), 101):
         found = trace_token(store, position)
         [source] = found.text.source.rows
-        assert isinstance(source, FileRow)
+        assert isinstance(source, LocalRow)
         line = json.loads(source.path.read_bytes()[source.row :].splitlines()[0])
         ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.shards.eos]
         assert (found.token.position, found.token.id) == (position, stream[position])

@@ -17,7 +17,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
-from pipeline_assets.build.rows.source_row import SourceRow
+from pipeline_assets.build.rows.source_row import HubRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
@@ -114,7 +114,7 @@ def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], 
     [source] = traced.text.source.rows
     pair = read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs[7]
 
-    assert isinstance(source, SourceRow) and source.dataset == DATASET
+    assert isinstance(source, HubRow) and source.dataset == DATASET
     assert (source.path, source.row) == (pair.file, pair.row)
     [followed] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
     assert followed.part is not None and followed.part.id == pair.uid
@@ -126,7 +126,7 @@ def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Pa
     file = "fr-en/train-0.parquet"
     number = next(row for row in range(90) if (file, row) not in drawn)
     [followed] = follow_source(
-        RowStores(SYSTEMS.kinds, Lineage(root)), SourceRow(DATASET, hub.commits()[DATASET], file, number)
+        RowStores(SYSTEMS.kinds, Lineage(root)), HubRow(DATASET, hub.commits()[DATASET], file, number)
     )
 
     assert (followed.part, followed.fate.summary) == (
