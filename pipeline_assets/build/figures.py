@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.readers.listing import Forecast, input_figures
-from pipeline_assets.spine.manifest import Manifest, total
+from pipeline_assets.spine.manifest import Manifest, total_count
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
         "bytes_fetched": provenance.get("bytes_fetched"),
         "bytes_read": input_figures(manifest.identity.inputs).get("bytes_read"),
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
-        **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
+        **{name: total_count(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,
         **{name: provenance.get(name) for name in ("peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),

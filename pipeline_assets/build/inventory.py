@@ -17,7 +17,7 @@ from pipeline_assets.spine.artifact import Artifact, CheckResult, try_read_manif
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import Builder, lock_owner
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total_count
 from pipeline_assets.spine.staging import PLAN, RECEIPTS, leftover_folders, leftover_target, staging_folders
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
@@ -193,4 +193,4 @@ def _size(folder: Path, manifest: Manifest | None) -> Size:
     except InputError:  # a member is damaged; the status reason reports it
         stored = list(manifest.storage)
     counts, stored_bytes = manifest.identity.counts, sum(file.bytes for file in stored) if stored else None
-    return Size(total(counts.get("documents")), total(counts.get("tokens")), stored_bytes)
+    return Size(total_count(counts.get("documents")), total_count(counts.get("tokens")), stored_bytes)

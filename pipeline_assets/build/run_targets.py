@@ -8,7 +8,7 @@ from pipeline_assets.build.drive import build
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import CheckResult, read_manifest
-from pipeline_assets.spine.bars import named_step
+from pipeline_assets.spine.bars import label_bars
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.spine.manifest import Manifest
 
@@ -53,7 +53,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
         was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
         try:
             if not is_up_to_date:
-                with named_step(number + 1, len(targets)):
+                with label_bars(number + 1, len(targets)):
                     build(target, run)
             target.raise_if_failed(root)
         except InputError as failure:

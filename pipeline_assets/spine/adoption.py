@@ -10,13 +10,13 @@ from pipeline_assets.spine.files import stream_sha256
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.staging import RECEIPTS, OutputFile, read_receipt
 
-_THREADS = 4  # sha256 lets the others run
+_THREADS = 4  # hashing releases the interpreter lock
 
 
 def drop_invalid_receipts(folder: Path) -> set[str]:
-    """Return the files that valid receipts name, and remove the other receipts.
+    """Remove invalid receipts, and return the files that the other receipts name.
 
-    A receipt is invalid if it is damaged or one of its files is not as written; its shard runs again.
+    A receipt is invalid if it is damaged or if one of its files differs from it. The engine then runs its shard again.
     """
     paths = sorted((folder / RECEIPTS).rglob("*.json"))
     named: set[str] = set()
@@ -31,12 +31,12 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
 
 def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:
     receipt = read_receipt(receipt_file)
-    if receipt is None or not all(_has_valid_hash(folder, file) for file in receipt.files):
+    if receipt is None or not all(_matches_receipt(folder, file) for file in receipt.files):
         return None
     return {file.path for file in receipt.files}
 
 
-def _has_valid_hash(folder: Path, file: OutputFile) -> bool:
+def _matches_receipt(folder: Path, file: OutputFile) -> bool:
     if not is_inside(file.path):
         return False
     try:

@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-Check results are recorded in `.NAME.checks.json` next to the artifact's folder NAME; no artifact can have such a name.
-A record belongs to one digest. If the folder has other content, or the record cannot be read, the checks run again.
+The check results of the folder NAME are in `.NAME.checks.json` next to it, a name that no artifact can have. They are
+valid for one digest. If the folder has another digest, or the results cannot be read, the checks run again.
 """
 
 import functools
@@ -28,8 +28,8 @@ from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
-_BROKEN_SEAL = "other bytes than were sealed, though with the sealed identity"
-_STREAMED = ".zst"  # a compressed stream is read from its beginning, by a reader that hashes it
+_BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"
+_STREAMED = ".zst"  # compressed streams are read from the beginning, by readers that hash them
 # A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone.
 _CACHED_MANIFEST_BYTES = 1 << 16
 _parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
@@ -37,27 +37,23 @@ _parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 @dataclass(frozen=True)
 class Artifact:
-    """Sealed folder with its manifest; the sizes of its files were checked."""
+    """Sealed folder with its manifest."""
 
     folder: Path
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return the path of a stored file, and verify its hash during a build.
-
-        Raises:
-            InputError: The manifest has no such file, or a build reads it and its hash differs.
-        """
+        """Return the path of a stored file, whose sealed hash a build then verifies."""
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"no file {name!r} in the manifest", self.folder, f"its files are {known}")
-        promise = ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
-        expect_hash(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+        expected = ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
+        expect_hash(self.folder / name, expected, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Return the manifests of the artifacts inside this folder that are its content."""
+        """Read the manifests of the members: artifacts inside this folder."""
         manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in manifests if manifest is not None]
 
@@ -95,9 +91,7 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    Args:
-        folder: Folder of the artifact.
-        digest: Expected digest, because the folder may have been replaced since the caller read it; None accepts any.
+    `digest` is the expected one, since the folder may have been replaced after the caller read it; None accepts any.
 
     Raises:
         InputError: Nothing is sealed in the folder, or a file is missing, has another size or is not a plain file.
@@ -126,12 +120,7 @@ class Damage:
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder that must be an artifact.
-
-    Raises:
-        UsageError: Nothing is sealed in the folder.
-        InputError: The manifest is damaged or was edited.
-    """
+    """Read the manifest of a folder; raise UsageError if nothing is sealed there."""
     if not folder.is_dir():
         what = "expected a folder, got a file" if folder.exists() else "folder not found"
         raise UsageError(what, folder, "pass the folder of a finished artifact")
@@ -142,19 +131,15 @@ def require_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
-    """Read every file of an artifact, and yield it if unchanged, else its damage.
+    """Read every file of an artifact and its members; yield the file or its damage.
 
-    Files that the manifest does not name are damage too, and so are stored files that are neither content nor labels of
-    the kind. Artifacts inside the folder are verified as well.
-
-    Raises:
-        UsageError: Nothing is sealed in the folder.
-        InputError: The manifest is damaged or was edited.
+    A file that the manifest does not name is damage, and so is a stored file that is neither content nor a label of the
+    kind. `label_names` returns the names of a kind's labels.
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):
-        complaint = _hash_error(folder, item) if isinstance(item, StoredFile) else None
-        yield Damage(item.path, complaint) if complaint else item
+        problem = _hash_error(folder, item) if isinstance(item, StoredFile) else None
+        yield Damage(item.path, problem) if problem else item
     for member, digest in member_digests(manifest).items():
         result = read_member(folder, member, digest)
         if isinstance(result, Damage):
@@ -165,12 +150,10 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
 
 
 def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
-    """Yield the files of a sealed folder that have their sealed sizes, and damage.
+    """Check names, types and sizes of an artifact's files; yield files and damage.
 
-    Only the manifest is read.
-
-    Members are skipped. A sealed folder contains plain files and folders only. A link is damage even if it leads to the
-    right bytes, since its target is not protected.
+    No file except the manifest is read, and members are skipped. A link is damage even if it leads to the right bytes,
+    since its target is not protected.
     """
     yield from _check_sizes(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
@@ -178,10 +161,9 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
     for path in sorted(folder.rglob("*")):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         top = name.split("/")[0]
-        is_members = any(
-            top == member or top.startswith(f".{member}.") for member in members
-        )  # or is a leftover of one
-        if name in named or stat.S_ISDIR(mode) or is_members:
+        # `.MEMBER.…` is a leftover of a member.
+        is_in_member = any(top == member or top.startswith(f".{member}.") for member in members)
+        if name in named or stat.S_ISDIR(mode) or is_in_member:
             continue
         yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
@@ -191,33 +173,30 @@ def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | Non
         yield Damage(FILE_NAME, _BROKEN_SEAL)
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(label_names))
     for file in manifest.storage:
-        complaint = size_error(folder, file)
-        yield Damage(file.path, complaint) if complaint else file
+        problem = size_error(folder, file)
+        yield Damage(file.path, problem) if problem else file
 
 
 def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
     """Read every file that a manifest names, and yield the damaged ones."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
     for file in manifest.storage:
-        if complaint := size_error(folder, file) or _hash_error(folder, file):
-            yield Damage(file.path, complaint)
+        if problem := size_error(folder, file) or _hash_error(folder, file):
+            yield Damage(file.path, problem)
 
 
 def repair_command(folder: Path) -> str:
-    """Return the fix for an artifact with a damaged file."""
+    """Return the fix for an error about a damaged file of an artifact."""
     return f"remove {folder}, and run its recipe again"
 
 
 def member_digests(manifest: Manifest) -> dict[str, str]:
-    """Return the digests of an artifact's members by the names of their folders.
-
-    Members are artifacts inside the folder that are its content.
-    """
+    """Return the digests of an artifact's members by the names of their folders."""
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Return the manifest of a member; damage if it is missing or another artifact."""
+    """Read the manifest of a member; return damage if it is missing or replaced."""
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:
@@ -228,10 +207,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Describe why a stored file is missing or has another type or size.
-
-    None if it is as stored.
-    """
+    """Describe a missing file, or a wrong type or size; None if it is as sealed."""
     try:
         status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
@@ -261,9 +237,8 @@ class Verdict:
     """Result of a check function, with its reason and the numbers behind it.
 
     Attributes:
-        passed: Whether the rule is met.
-        applies: False if the check has nothing to check in this artifact.
-        is_minor: Whether a failure is only a warning, even of a blocking check.
+        applies: False if this artifact has nothing to check.
+        is_minor: Whether a failure is only a warning, even if the check is blocking.
     """
 
     passed: bool
@@ -277,10 +252,9 @@ SCHEMA = "corpusmill/checks/1"
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Recorded result of one check, with the numbers behind it.
+    """Recorded verdict of one check.
 
-    A failed blocking check stops downstream builds; another failure is a warning. `applies` is False if the check had
-    nothing to check.
+    A failure stops downstream builds if the check is blocking; else it is a warning.
     """
 
     name: str
@@ -292,7 +266,6 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_verdict(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
-        """Build the result of a check from its verdict."""
         is_blocking, numbers = is_blocking and not verdict.is_minor, dict(verdict.numbers)
         return cls(name, verdict.passed, is_blocking, verdict.because, numbers, verdict.applies)
 
@@ -316,19 +289,13 @@ _FILE = MetadataFile("record of checks", 1 << 20, "delete it; the checks run aga
 
 
 def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
-    """Write the results of all checks of the artifact that is sealed in a folder.
-
-    They replace earlier results.
-    """
+    """Record the results of all checks of an artifact, in place of earlier results."""
     record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
     durable.write_durably(check_record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read the check results of the artifact with this digest.
-
-    None if its checks did not run.
-    """
+    """Read the check results of an artifact; None if this digest was not checked."""
     try:
         record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):
@@ -337,5 +304,4 @@ def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | N
 
 
 def check_record_path(folder: Path) -> Path:
-    """Return the path of the check results of the artifact in a folder."""
     return folder.with_name(f".{folder.name}.checks.json")

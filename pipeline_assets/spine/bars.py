@@ -18,7 +18,7 @@ _STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
-    """Progress bar on a terminal; all bars are shown together, until `end_bars`."""
+    """Progress bar on a terminal, shown with all others until `end_bars`."""
 
     shown: "ClassVar[rich.progress.Progress | None]" = None
 
@@ -32,7 +32,7 @@ class Bar:
             TextColumn("{task.fields[words]}", markup=False),
         )
         if Bar.shown is None:
-            # Drawn by callers instead of a thread, since workers may be forks of this process. Results are on stdout.
+            # Callers draw, not a thread, since workers may be forks of this process. Results are printed on stdout.
             console = Console(stderr=True)
             Bar.shown = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
             Bar.shown.start()
@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """True until other work ends the bars."""
+        """True until `end_bars`, which other work may have called."""
         return self._bars is Bar.shown
 
     def draw(self, done: int, total: int, words: str) -> None:
@@ -64,8 +64,8 @@ def end_bars() -> None:
 
 
 @contextlib.contextmanager
-def named_step(number: int, steps: int) -> Iterator[None]:
-    """Prefix bars of the block with `step NUMBER of STEPS`, and end them after it."""
+def label_bars(number: int, steps: int) -> Iterator[None]:
+    """Prefix the bars of the block with `step NUMBER of STEPS`, and end them after it."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

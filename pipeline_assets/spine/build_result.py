@@ -10,15 +10,14 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 @dataclass(frozen=True)
 class BuildResult:
-    """Result of a build before it is sealed.
+    """Files and facts of a finished build, which its manifest will contain.
 
     Attributes:
         files: Output files with their content hashes, in manifest order.
-        counts, decisions: As in the manifest's identity.
-        external_inputs: Input files outside the data root, on a hub or local, as in the manifest's identity.
+        external_inputs: Input files outside the data root, on a hub or local.
         labels: Files with a time or a path, not covered by the digest.
         provenance: Facts about the build that change no byte.
-        page: Writes one more label, a page that shows the content and its manifest.
+        page: Function that writes one more label: a page that shows the content and its manifest.
     """
 
     files: Sequence[OutputFile]

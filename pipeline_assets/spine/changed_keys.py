@@ -7,13 +7,14 @@ _SHOWN_CHARACTERS = 60
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the changes by dotted key, as `old → new`, sorted."""
+    """Return the changed values as `old → new`, by dotted key in sorted order."""
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
         if before == after:
             continue
-        was, is_now = ({} if value is None else value for value in (before, after))  # list the keys of a new section
+        # A missing section counts as empty, so that each key of a new or removed section is listed.
+        was, is_now = ({} if value is None else value for value in (before, after))
         if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
             changed |= changed_keys(was, is_now, f"{prefix}{part}.")
         else:

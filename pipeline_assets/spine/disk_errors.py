@@ -10,15 +10,11 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 def explain_os_error(error: OSError, path: Path) -> InputError:
-    """Convert an OSError to an InputError with a fix.
-
-    Examples are a full disk, a missing permission, a file in place of a folder, and a failing disk or lock server.
-    """
+    """Convert an OSError, such as a full disk, to an InputError with a fix."""
     match error.errno:
         case errno.ENOSPC:
-            return NoSpaceError(
-                "no space is left on the disk", path, "free some space, then run the same command to continue"
-            )
+            fix = "free some space, then run the same command to continue"
+            return NoSpaceError("no space is left on the disk", path, fix)
         case errno.EDQUOT:
             fix = "free some space or raise the quota, then run the same command to continue"
             return NoSpaceError("the disk quota is used up", path, fix)
@@ -32,9 +28,8 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("expected a folder, got a file", file, "choose another folder, or move the file away")
-    return RetryableError(
-        f"the operating system reports: {error.strerror or error}", path, "fix that, then run the same command"
-    )
+    what = f"the operating system reports: {error.strerror or error}"
+    return RetryableError(what, path, "fix that, then run the same command")
 
 
 class NoSpaceError(RetryableError):
@@ -47,13 +42,13 @@ class NoSpaceError(RetryableError):
 
 @contextlib.contextmanager
 def os_errors_explained(root: Path) -> Iterator[None]:
-    """Convert an OSError of the block, which writes to a data root, to an InputError.
+    """Convert an OSError of the block to an InputError.
 
-    An error without a file name gets the data root; a full disk names both.
+    The block writes to the data root `root`, which is named if the error has no file name or the disk is full.
     """
     try:
         yield
-    except BrokenPipeError:  # the reader of the output has ended
+    except BrokenPipeError:  # the program that reads the output has ended
         raise
     except OSError as error:
         explained = explain_os_error(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))

@@ -33,14 +33,14 @@ failpoint: Callable[[Operation, Path], None] | None = None
 
 
 def call_failpoint(kind: Operation, path: Path) -> None:
-    """Call the failpoint before an operation on `path`."""
+    """Call the failpoint, if a test has set one, before an operation on `path`."""
     if failpoint is not None:
         failpoint(kind, path)
 
 
 @contextlib.contextmanager
 def name_file_in_errors(path: object) -> Iterator[None]:
-    """Add the file to an OSError of the block that names none, as errors of writes do."""
+    """Add the file name to an OSError of the block, because errors of writes lack it."""
     try:
         yield
     except OSError as error:
@@ -50,10 +50,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Raise UsageError if the block cannot create `path` in an existing folder.
-
-    Examples are folders of /proc, which contain no ordinary files.
-    """
+    """Raise UsageError if an existing folder, such as one of /proc, takes no files."""
     try:
         yield
     except FileNotFoundError:
@@ -64,9 +61,10 @@ def explain_failed_create(path: Path) -> Iterator[None]:
 
 @functools.cache
 def boot_id() -> str:
-    """Return a name for the time since the machine was started.
+    """Return an id of this machine's current boot.
 
-    Whatever was written since then is as written, synced or not. Without a boot id, each process gets its own name.
+    Files that were written during this boot are intact even if they were never synced, because only a crash of the
+    machine loses unsynced writes. Without a boot id, each process gets its own id.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -75,17 +73,16 @@ def boot_id() -> str:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files and folders that no living process uses from a folder."""
+    """Remove the temporary files and folders of dead processes from a folder."""
     for path in abandoned_entries(folder):
-        # Another process may remove it now.
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # another process may remove the same path
             remove(path)
 
 
 class DurableFile:
-    """File that durably gets its name when the context ends without error.
+    """File that appears under its name, durably, when the context ends without error.
 
-    `bytes_written` and `sha256` cover the bytes so far.
+    `bytes_written` and `sha256` cover the bytes written so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,10 +112,8 @@ class DurableFile:
         return view.nbytes
 
     def append(self, source: Path, size: int) -> None:
-        """Append the first `size` bytes of a file; raise RetryableError if it is shorter.
-
-        One read serves the hash and the copy. A copy by the kernel and a second read for the hash takes a fifth longer.
-        """
+        """Append the first `size` bytes of a file; raise RetryableError if it is shorter."""
+        # One read serves hash and copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
             remaining = size
@@ -168,8 +163,7 @@ def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
 def write_durably(path: Path, data: bytes) -> str:
     """Write a file durably and return the hex sha256 of its data.
 
-    Two processes may write the same file at the same time. Temporary files of dead processes in its folder are removed
-    first.
+    First remove the temporary files of dead processes in its folder. Several processes may write one file in parallel.
     """
     if path.parent.is_dir():
         remove_leftovers(path.parent)
@@ -179,7 +173,6 @@ def write_durably(path: Path, data: bytes) -> str:
 
 
 def fsync(descriptor: int, path: Path) -> None:
-    """Make the writes to an open file durable."""
     call_failpoint("fsync", path)
     with name_file_in_errors(path):
         os.fsync(descriptor)
@@ -188,7 +181,7 @@ def fsync(descriptor: int, path: Path) -> None:
 def reserve(path: Path, size: int) -> None:
     """Create a durable file of `size` zero bytes, unless it exists.
 
-    Workers then write their own ranges of it, so that nothing has to be copied afterwards.
+    Workers then write their own ranges of the file, so that no bytes are copied afterwards.
     """
     if not path.exists():
         with DurableFile(path) as file, name_file_in_errors(path):
@@ -196,7 +189,6 @@ def reserve(path: Path, size: int) -> None:
 
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:
-    """Write data at an offset of a file, durably."""
     call_failpoint("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)
@@ -205,7 +197,6 @@ def write_range(path: Path, offset: int, data: memoryview) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or folder, durably."""
     call_failpoint("rename", target)
     os.rename(source, target)
     fsync_folder(target.parent)
@@ -224,7 +215,7 @@ def fsync_folder(folder: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably, unless they exist.
 
-    A folder in a group-shared folder is shared too; otherwise the umask sets its permissions.
+    If a group shares the parent, it shares the new folder too; else the umask sets the permissions.
     """
     if folder.is_dir():
         return
@@ -239,11 +230,10 @@ def make_folder(folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Link a durable file to a second name, replacing it.
+    """Give a durable file a second name, by a link, or a copy if links are impossible.
 
-    Copy the file if the system has no links.
-
-    The name becomes durable when its folder is synced: the seal does that, and a receipt without its file is dropped.
+    An existing file of that name is replaced. The name is durable only after its folder is synced, as the seal does. If
+    the machine crashes before that, the next build drops a receipt whose file is missing.
     """
     remove(target)
     call_failpoint("link", target)
@@ -259,23 +249,17 @@ def set_mode(path: Path, mode: int) -> None:
     now = stat.S_IMODE(os.stat(path).st_mode)
     if now & 0o777 != mode:
         call_failpoint("chmod", path)
-        os.chmod(path, now & ~0o777 | mode)
+        os.chmod(path, now & ~0o777 | mode)  # keeps setuid, setgid and sticky bits
 
 
 def is_shared(folder: Path) -> bool:
-    """Check whether a group shares a folder (mode 2775).
-
-    The group may write there, and new entries belong to it.
-    """
+    """Check whether a folder's group may write in it and owns new entries (mode 2775)."""
     shared = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & shared == shared
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with its entries in the order of their names.
-
-    A missing path is ignored.
-    """
+    """Remove a file, or a folder tree in the order of names; ignore a missing path."""
     if path.is_dir() and not path.is_symlink():
         for entry in sorted(path.iterdir()):
             remove(entry)
@@ -287,10 +271,7 @@ def remove(path: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two folders atomically, and return False if the system cannot.
-
-    Uses renameat2(2) of Linux with RENAME_EXCHANGE.
-    """
+    """Swap two folders atomically by renameat2(2); return False if the system cannot."""
     if not sys.platform.startswith("linux"):
         return False
     call_failpoint("exchange", second)

@@ -1,6 +1,6 @@
 """Engine that runs a stage over shards, in this process or in worker processes.
 
-Both give the same receipts in the same order, and the same bytes.
+Both ways write the same bytes and yield the same receipts in the same order.
 """
 
 import functools
@@ -30,17 +30,15 @@ class RunSettings:
     """Settings for speed, memory and storage that change no byte of content.
 
     Attributes:
-        workers: Worker processes; 0 runs in this process, where a poison row kills the build.
+        workers: Worker processes; 0 runs shards in this process, where a poison row kills the build.
         start_method: How workers start, see `StartMethod`.
-        log_every_s: Seconds between progress lines.
-        growth_bytes: Memory growth after which a forked worker is replaced by a fresh one. A fork takes milliseconds
-            and shares the memory that the old worker had a copy of.
-        inline_bytes: Minimum bytes of shards, without the largest one, to start workers: see `limit_workers`.
-        subject: Name of the artifact, for progress lines; empty if only one artifact is built.
+        growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
+            shares memory that the old worker had copied.
+        inline_bytes: Size of all shards but the largest below which no workers start: see `limit_workers`.
+        subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
-        fetch_threads: Simultaneous downloads.
-        memory_bytes: Memory for deduplication, all processes together; the rest is spilled to disk.
-        faiss_gpu: GPU for faiss; None for the CPU.
+        memory_bytes: Memory of all processes of a deduplication; larger data is spilled to disk.
+        faiss_gpu: GPU number for faiss; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
 
@@ -57,16 +55,15 @@ class RunSettings:
     vocabulary: Path | None = None
 
     def title(self, stage: str) -> str:
-        """Return the name of a stage in progress lines."""
         return f"{stage} {self.subject}".rstrip()
 
 
 def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """Disable workers if starting them takes longer than they save.
 
-    They save the work on all shards but the largest. With a single shard they only find poison rows, which is worth
-    their start if the shard is large. Without workers a poison row kills the build; the next build finds a staging
-    directory with partial work, and finds the row by workers.
+    Workers save at most the time of all shards but the largest. For a single shard, they only protect from poison rows,
+    which is worth their start if the shard is large. Without workers, a poison row kills the build. The next build then
+    has partial work, so it starts workers, and they find the row.
 
     `sizes` are the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
@@ -76,7 +73,7 @@ def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection
 
 
 StageRunner: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]
-"""Runs a stage with its work and settings bound, and yields receipts in the order of shards: see `run_stage`."""
+"""`run_stage` with its work and settings bound: takes the stage name, shards and folder, and yields receipts."""
 
 
 def run_stage(
@@ -87,25 +84,21 @@ def run_stage(
     settings: RunSettings,
     warm_up: WarmUp = no_warm_up,
 ) -> Generator[Receipt]:
-    """Yield receipts in the order of `shards`.
+    """Run a stage over shards, and yield their receipts in the order of `shards`.
 
-    Finished shards are adopted; the others run and are committed under `stage`. The caller may stop early; files of
-    shards beyond the last receipt used are swept by the seal.
+    Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. The
+    caller may stop early: the seal removes files of shards whose receipts it did not use.
 
-    `warm_up` loads what every shard needs, once: in the fork server, or in this process if it runs the shards. Spawned
+    `warm_up` loads once what every shard needs: in the fork server, or in this process if it runs the shards. Spawned
     workers load it with their first shard.
-
-    Raises:
-        InputError: The stage raised it, a file that a shard read does not have its expected hash, or a worker dies
-            whatever rows it gets.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, folder)
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Bind work and settings that several stages share, so that workers load once.
+    """Bind work and settings for several stages, so that workers load data only once.
 
-    The work dispatches on the shards' types. Errors are as for `run_stage`.
+    The work distinguishes the stages by the types of their shards.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
@@ -130,10 +123,7 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> St
 def adopt_finished_shards(
     stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
 ) -> Generator[Receipt]:
-    """Yield receipts in the order of `shards`, running only unfinished shards.
-
-    `run_missing` runs them. Errors are as for `run_stage`.
-    """
+    """Yield receipts in the order of `shards`; `run_missing` runs unfinished ones."""
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]

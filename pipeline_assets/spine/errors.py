@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline_assets.spine.visible import in_one_line
 
 OptionFinder = Callable[[str], str | None]
-"""Return the command-line option that sets a dotted recipe key; None if the user wrote the key in a recipe file."""
+"""Returns the command-line option for a dotted recipe key; None if the user wrote the key in a recipe file."""
 
 # Recipe keys in messages are in backticks; so are columns of the input, always behind the word "column".
 _KEY_IN_TEXT = re.compile(r"(?<!column )`([a-z0-9_.]+)`(?: in the recipe)?")
@@ -18,8 +18,8 @@ class RecipeKey:
     """Recipe key as the place of an error.
 
     Attributes:
-        name: Dotted; positions in lists count from 0.
-        line: Recipe file and line that contain the key, if they are known; printed in place of the name.
+        name: Dotted key; positions in lists count from 0.
+        line: Recipe file and line of the key, printed in place of the name; empty if unknown.
     """
 
     name: str
@@ -32,15 +32,14 @@ class RecipeKey:
 class InputError(Exception):
     """Wrong input, or a problem in the environment of a build.
 
-    The command line prints it without a traceback.
-
-    A message names recipe keys in backticks, so that `name_keys` can replace them by command-line options.
+    The command line prints it without a traceback. Recipe keys in its texts are in backticks, so that `name_keys` can
+    replace them by command-line options.
 
     Attributes:
         what: The problem, with both values if two disagree.
         where: The file, row, recipe key or address.
         fix: The next step, as an instruction.
-        key: Recipe key to correct; empty if the error is not about one.
+        key: Recipe key to correct; empty if the error is not about a key.
         others: Errors that were found together with this one.
     """
 
@@ -60,13 +59,9 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Name recipe keys as the reader knows them: by options, or in a recipe file.
+        """Replace recipe keys in the texts by options, or add the recipe file to them.
 
-        The first call decides, since the innermost caller knows best where the keys come from.
-
-        Args:
-            file: Recipe file, put in front of a place that is only a key; None if unknown.
-            find_option: Options that replace keys; None if the user wrote a recipe file.
+        Only the first call has an effect, since the innermost caller knows best where the user wrote the keys.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None
@@ -86,20 +81,17 @@ def _name_options(text: str, find_option: OptionFinder) -> str:
 
 
 def combine_errors(errors: Sequence[InputError]) -> InputError:
-    """Return the first error, which carries the others."""
+    """Attach all other errors to the first one, and return it."""
     errors[0].others = errors[1:]
     return errors[0]
 
 
 class RetryableError(InputError):
-    """Obstacle such as a failed network, disk or permission.
-
-    The same command continues once it is removed.
-    """
+    """Obstacle such as a missing permission; once removed, the same command continues."""
 
 
 class TransientError(RetryableError):
-    """Error that resolves itself with time, such as a busy hub or another builder."""
+    """Obstacle that disappears with time, such as a busy hub or another builder."""
 
 
 class DeniedError(RetryableError):

@@ -15,10 +15,7 @@ def file_sha256(path: Path) -> str:
 
 
 def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
-    """Return the hex sha256 of the next `size` bytes of a stream.
-
-    None reads to its end.
-    """
+    """Return the hex sha256 of a stream's next `size` bytes; None reads to its end."""
     digest = hashlib.sha256()
     for block in read_blocks(file, size):
         digest.update(block)
@@ -28,7 +25,7 @@ def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
 def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
     """Yield the next `size` bytes of a stream in blocks; None reads to its end.
 
-    Each block is overwritten by the next one.
+    All blocks share one buffer, so use each block before the next.
     """
     block, remaining = memoryview(bytearray(_BLOCK_BYTES)), size
     while count := file.readinto(block if remaining is None else block[:remaining]):  # type: ignore[attr-defined]
@@ -42,8 +39,8 @@ def read_error_text(error: OSError) -> str:
 
 
 def seeded_rank(seed: str, *parts: object) -> bytes:
-    """Return the position of an item in a seeded draw, the same on every machine.
+    """Return the sort key of an item in a seeded draw, equal on every machine.
 
-    It is the sha256 of the seed and the parts, joined by NUL.
+    The key is the sha256 of the seed and the parts, joined by NUL.
     """
     return hashlib.sha256("\0".join([seed, *map(str, parts)]).encode("utf-8")).digest()

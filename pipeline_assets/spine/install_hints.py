@@ -13,17 +13,18 @@ _CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missi
 def install_hint(extra: str) -> str:
     """Return the command that installs an extra of `pyproject.toml`.
 
-    No package index has the program: a checkout installs from its own folder, a wheel the packages that the part needs.
+    No package index has this program. So a checkout installs its own folder with the extra, and a program from a wheel
+    installs the extra's packages.
     """
     if _CHECKOUT.is_file():
-        return pip_hint(f"-e '.[{extra}]'")
-    needed = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
-    installed = next(iter(metadata.distributions(name="corpusmill")), None)  # none in the image for Modal
+        return pip_command(f"-e '.[{extra}]'")
+    requirement = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
+    installed = next(iter(metadata.distributions(name="corpusmill")), None)  # None in the image for Modal
     required = (installed.requires if installed else None) or ()
-    return pip_hint(" ".join(f"'{match[1]}'" for match in map(needed.fullmatch, required) if match))
+    return pip_command(" ".join(f"'{match[1]}'" for match in map(requirement.fullmatch, required) if match))
 
 
-def pip_hint(packages: str) -> str:
+def pip_command(packages: str) -> str:
     """Return the command that installs packages in their pinned versions."""
     if _CHECKOUT.is_file():
         return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
@@ -31,6 +32,6 @@ def pip_hint(packages: str) -> str:
 
 
 def not_installed_error(error: ImportError, extra: str) -> UsageError:
-    """Return the error for an optional part that is missing or cannot be loaded."""
+    """Return the error for an optional package that is missing or cannot be loaded."""
     what = f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else f"{error}"
     return UsageError(what, extra, install_hint(extra))

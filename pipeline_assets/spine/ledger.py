@@ -1,4 +1,4 @@
-"""Ledgers: row counts by fate. Rejects are stored with file, row and reason."""
+"""Ledgers: row counts by fate, with the file, row and reason of each reject."""
 
 import itertools
 from collections import Counter
@@ -19,7 +19,7 @@ _SHOWN = 5
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
     """Row counts: in = out + merged + dropped by reason + rejected by reason.
 
-    Merged rows became part of another row's document, such as answers of a question.
+    Merged rows are part of another row's document, as answers are part of a question's.
     """
 
     rows_in: Count = 0
@@ -30,7 +30,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
-        """Build a ledger from receipt counts.
+        """Build a ledger from the counts of receipts.
 
         Their keys are `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
         """
@@ -58,10 +58,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
     def fates(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (fate, reason, rows) of all rows without output.
-
-        Merged rows have an empty reason.
-        """
+        """Yield (fate, reason, rows) of rows without output; merged have no reason."""
         if self.merged:
             yield "merged", "", self.merged
         for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
@@ -74,12 +71,10 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
 
 def dropped_key(reason: str) -> str:
-    """Return the key of dropped rows in receipt counts."""
     return _DROPPED + reason
 
 
 def rejected_key(reason: str) -> str:
-    """Return the key of rejected rows in receipt counts."""
     return _REJECTED + reason
 
 
@@ -106,66 +101,51 @@ class Reject:
         return self.describe(f"row {self.row}")
 
     def describe(self, place: str) -> str:
-        """Format the reject as one line, with a description of its place."""
+        """Format the reject as one line; `place` describes its row."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
 def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
-    """Count rejects by the keys of receipt counts."""
+    """Count rejects by reason, with the keys of receipt counts."""
     return Counter(rejected_key(reject.reason) for reject in rejects)
 
 
 _LIMITS = ("0.01", "0.05", "0.1", "0.5")
 RejectFormatter = Callable[[Reject], str]
-"""Formats a reject as one line."""
 
 
 def check_rejects(
     rejects: int,
     rows: int,
     max_fraction: str,
-    first: Iterable[Reject],
+    rejects_in_order: Iterable[Reject],
     where: object,
-    words: RejectFormatter = str,
+    format_reject: RejectFormatter = str,
     advice: Callable[[Reject | None], str] = lambda first: "check those rows",
 ) -> None:
-    """Check that the share of rejects does not exceed the recipe's limit.
+    """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    Args:
-        rejects: Number of rejected rows.
-        rows: Number of input rows, planned or read.
-        max_fraction: Limit as a decimal string.
-        first: Rejects for the message: counted by reason, and the first five shown.
-        where: Place of the error.
-        words: Formats a reject in the message.
-        advice: Return the fix for the first reject.
-
-    Raises:
-        InputError: The share is higher.
+    `max_fraction` is a decimal string, and `rows` may be planned rows. The message counts `rejects_in_order` by reason
+    and shows the first five; its fix is the `advice` for the first reject.
     """
     if rejects > Fraction(max_fraction) * rows:
-        waiting = iter(first)
+        waiting = iter(rejects_in_order)
         first_reject = next(waiting, None)
-        counted, shown = summarize_reasons(
-            itertools.chain(() if first_reject is None else (first_reject,), waiting), words
-        )
-        what = (
-            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above `max_reject_fraction` "
-            f"{max_fraction} (the first: {shown})"
-        )
+        all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
+        reasons, examples = summarize_reasons(all_rejects, format_reject)
+        above = f"above `max_reject_fraction` {max_fraction}"
+        what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
         enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
-        fix = (
-            f'{advice(first_reject)}, or set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
-        )
-        raise InputError(what, where, fix)
+        accept = f'set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
+        raise InputError(what, where, f"{advice(first_reject)}, or {accept}")
 
 
-def summarize_reasons(rejects: Iterable[Reject], words: RejectFormatter = str) -> tuple[str, str]:
-    """Return the reasons with counts, most frequent first, and the first five rejects."""
+def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
+    """Format the reasons with counts, most frequent first, and the first five rejects."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []
     for reject in rejects:
         reasons[reject.reason] += 1
         if len(shown) < _SHOWN:
-            shown.append(words(reject))
+            shown.append(format_reject(reject))
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)

@@ -1,9 +1,9 @@
 """Lineage: the graph of all artifacts below a data root.
 
-All manifests are listed in one pass; 10,000 take a second. Listing checks only the seal of a manifest. The digest is
-computed when an artifact is opened.
+All manifests are read in one pass; 10,000 take a second. The pass checks only the seal of a manifest: its digest is
+computed when the artifact is opened.
 
-The chain of an artifact is the artifact, its members, and all their inputs, each once, up to external files.
+The chain of an artifact is the artifact, its members, and all their inputs up to external files, each once.
 """
 
 import contextlib
@@ -26,44 +26,39 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
 
-# Folders of a data root with artifacts. Lower layers cannot import systems, so the folders of the project's own systems
-# are listed here; `Systems.add` adds those of others.
+# Folders of a data root that contain artifacts. This layer cannot import systems, so the folders of the project's own
+# systems are listed here; `Systems.add` adds folders of other systems.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 MANIFEST_COPIES = "manifests"
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_summary(path: Path | str) -> Manifest:
-    """Read a manifest file; its digest is computed only if the seal is broken.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: The file does not exist.
-        InputError: The file is not a manifest or was edited.
-    """
+    """Read a manifest file, and compute its digest only if its seal is broken."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 
-def _scan_folders(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
-    """Yield the artifacts and unreadable manifests in a folder tree.
+def _scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
+    """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    An artifact precedes its members; folders are sorted by name, and other content is skipped. Folders are strings,
-    since creating ten thousand Paths takes as long as reading their manifests.
+    Folders are in the order of their names, and an artifact comes before its members. Folders are strings, since
+    creating ten thousand Paths takes as long as reading their manifests.
     """
     members: Collection[str] | None = None
     try:
-        sealed = read_summary(f"{place}/{FILE_NAME}")
-        yield place, sealed
+        sealed = read_summary(f"{folder}/{FILE_NAME}")
+        yield folder, sealed
         members = member_digests(sealed)
         if not members:
             return
     except InputError as error:
-        yield place, error
+        yield folder, error
     except (FileNotFoundError, NotADirectoryError):
         pass
-    for name in _folders_in(place):
+    for name in _folders_in(folder):
         if not name.startswith(".") and (members is None or name in members):
-            yield from _scan_folders(f"{place}/{name}")
+            yield from _scan_folders(f"{folder}/{name}")
 
 
 class Lineage:
@@ -78,58 +73,47 @@ class Lineage:
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
-        """Readable manifests in the areas by folder, members included."""
-        return {Path(place): manifest for place, manifest in self._entries if isinstance(manifest, Manifest)}
+        """Manifests of all artifacts by folder, members included."""
+        return {Path(folder): manifest for folder, manifest in self._entries if isinstance(manifest, Manifest)}
 
     @cached_property
     def unreadable(self) -> dict[Path, InputError]:
-        """Errors of the other manifests by folder."""
-        return {Path(place): error for place, error in self._entries if isinstance(error, InputError)}
+        """Errors of manifests that cannot be read, by folder."""
+        return {Path(folder): error for folder, error in self._entries if isinstance(error, InputError)}
 
     @cached_property
     def _folders_by_digest(self) -> Mapping[str, list[tuple[str, str]]]:
-        """Folder and name of the sealed artifacts by digest."""
-        places: dict[str, list[tuple[str, str]]] = {}
-        for place, manifest in self._entries:
+        """Folders and names of artifacts by digest."""
+        folders: dict[str, list[tuple[str, str]]] = {}
+        for folder, manifest in self._entries:
             if isinstance(manifest, Manifest):
-                places.setdefault(manifest.digest, []).append((place, manifest.name))
-        return places
+                folders.setdefault(manifest.digest, []).append((folder, manifest.name))
+        return folders
 
     def __contains__(self, digest: str) -> bool:
-        """Check whether an artifact with this digest is sealed."""
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return the folder of the artifact with this digest; None if missing.
-
-        If several have the digest, the one with this name is preferred to the first.
-        """
-        places = self._folders_by_digest.get(digest)
-        return None if places is None else Path(next((entry for entry in places if entry[1] == name), places[0])[0])
+        """Return the folder of an artifact, preferably of this name; None if missing."""
+        folders = self._folders_by_digest.get(digest)
+        return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
-        """Open the artifact with this digest; if several have it, the one with this name.
-
-        Raises:
-            InputError: No artifact has the digest, or one of its files is missing or has another size.
-        """
-        place = self.folder_for(digest, name)
-        if place is not None:
-            return open_artifact(place, digest)
+        """Open the artifact with this digest, preferably the one with this name."""
+        folder = self.folder_for(digest, name)
+        if folder is not None:
+            return open_artifact(folder, digest)
         what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{self.unreadable_note}"
         raise InputError(what, self.root, f"{OTHER_ROOT_HINT}, or build it again from its recipe")
 
     @property
     def unreadable_note(self) -> str:
-        """Note about unreadable manifests, for errors about missing artifacts.
-
-        One of them may be the missing one.
-        """
+        """Note for an error about a missing artifact, whose manifest may be unreadable."""
         wrong = list(self.unreadable.values())
         return f" ({len(wrong)} cannot be read, the first is {wrong[0].where})" if wrong else ""
 
     def downstream(self, digest: str) -> list[tuple[Path, Manifest]]:
-        """Return the artifacts with this digest among their inputs, by folder."""
+        """Return folder and manifest of the artifacts that have this digest as an input."""
         return [(folder, self.sealed[folder]) for folder in self._downstream.get(digest, ())]
 
     @cached_property
@@ -141,29 +125,23 @@ class Lineage:
         return downstream
 
     def find(self, digest: str) -> Artifact | None:
-        """Return the artifact with this digest without checking its files.
-
-        None if missing or damaged.
-        """
-        place = self.folder_for(digest)
+        """Return an artifact without checking its files; None if missing or damaged."""
+        folder = self.folder_for(digest)
         try:
-            manifest = read_manifest(place) if place is not None else None
+            manifest = read_manifest(folder) if folder is not None else None
         except InputError as error:
             self.unreadable[Path(error.where).parent] = error
             return None
-        return None if place is None or manifest is None or manifest.digest != digest else Artifact(place, manifest)
+        return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
     def exported_copy(self, digest: str) -> Manifest | None:
-        """Return the manifest with this digest from the copies that builds keep for git.
-
-        None if missing.
-        """
+        """Read the copy of a manifest that a build kept for git; None if missing."""
         path = self._copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
     @cached_property
     def _copies(self) -> Mapping[str, Path]:
-        """Paths of the readable copies of manifests by digest."""
+        """Paths of readable manifest copies by digest."""
         copies = {}
         for path in sorted((self.root / MANIFEST_COPIES).glob("*.json")):
             with contextlib.suppress(InputError):
@@ -181,11 +159,9 @@ def _folders_in(folder: str) -> list[str]:
 
 
 def find_data_root(folder: Path) -> Path | None:
-    """Return the data root of an artifact's folder, the one above the nearest area.
+    """Return the data root of an artifact's folder, as typed; None if in no data root.
 
-    None if below no area.
-
-    The path is kept as typed if possible.
+    The root is the parent of the nearest folder with a name in `AREAS`. Symlinks are resolved if no typed parent is.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     return next((parent.parent for parent in parents if parent.name in AREAS), None)
@@ -196,9 +172,7 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        where: File or folder.
-        what: Description of the problem.
-        artifact: Digest of the artifact whose manifest contradicts it; empty for a manifest that cannot be read.
+        artifact: Digest of the artifact with the problem; empty if its manifest cannot be read.
     """
 
     where: Path
@@ -211,13 +185,13 @@ class Chain:
     """Artifacts and external inputs to verify.
 
     Attributes:
-        lineage: Lineage for upstream artifacts; None to ignore them.
+        lineage: Lineage of the data root; None to ignore upstream artifacts.
         artifacts: The requested one, then members and upstream, breadth first, each digest once. Their files are not
             checked yet.
-        external_inputs: Input files outside the data root, as manifests list them: {name, digest, bytes, …}. Keys are
-            digests of the artifacts built from them.
-        broken: Members that are missing or replaced by another artifact; also, if an artifact is missing, the manifests
-            below the root that cannot be read.
+        external_inputs: Input files outside the data root, as manifests list them: {name, digest, bytes, …}, by the
+            digest of the artifact that was built from them.
+        broken: Members that are missing or replaced by another artifact. If an upstream artifact is missing, also the
+            manifests in the data root that cannot be read, since one of them may be its manifest.
         missing: Upstream artifacts that were not found.
     """
 
@@ -231,11 +205,7 @@ class Chain:
 def collect_chain(folder: Path, root: Path | None) -> Chain:
     """Collect the chain of the artifact in a folder.
 
-    Upstream artifacts are found by digest below `root`; without one, the chain is the artifact and its members.
-
-    Raises:
-        UsageError: Nothing is sealed in the folder.
-        InputError: Its manifest is damaged or was edited.
+    Upstream artifacts are found by digest in the data root; without a root, the chain is the artifact and its members.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)
@@ -261,7 +231,7 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
                     chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
         waiting += [upstream for digest, upstream in inputs.items() if digest not in seen]
         seen |= inputs.keys()
-    if chain.missing and lineage is not None:  # one of the unreadable manifests may be the missing one
+    if chain.missing and lineage is not None:
         known = {finding.where.absolute() for finding in chain.broken}
         wrong = [Finding(Path(error.where), error.what, "") for error in lineage.unreadable.values()]
         chain.broken += [finding for finding in wrong if finding.where.absolute() not in known]

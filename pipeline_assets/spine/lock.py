@@ -1,11 +1,11 @@
 """Locks: one builder per artifact.
 
-The operating system drops an flock(2) when its process ends in any way, so the lock of a dead owner is free. Each
-builder also gets a higher fencing number (Kleppmann 2016). A builder that lost its lock, because the lock file was
-deleted or the file system has no locks, has a lower number and cannot seal.
+The operating system drops an flock(2) when its process ends in any way, so the lock of a dead owner is free. Each new
+builder also gets a higher fencing number (Kleppmann 2016). If a builder loses its lock, because the lock file was
+deleted or the file system has no locks, a newer builder has a higher number, and the older one cannot seal.
 
-Anyone who can open a file can lock it, even if only for reading. So a lock file is accessible only to its owner, or to
-the group that shares the folder: users who can only read a data root cannot block a build.
+Any user who can open a file, even only for reading, can lock it. So only its owner, or the group that shares the
+folder, can open a lock file: users who can only read a data root cannot block a build.
 """
 
 import contextlib
@@ -30,19 +30,17 @@ from pipeline_assets.spine.errors import InputError, RetryableError, TransientEr
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.temporary_names import is_dead_process
 
-_LAST_BREATH_S, _UNNAMED_S = 2.0, 0.3
+_DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3  # how long `_open_locked` waits
 _POLL_S = 0.01
-# No link is followed, no FIFO waited for.
+# Follow no link, and wait for no FIFO.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 
 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
-    """Process that holds the lock on an artifact, according to its lock file.
+    """Process that has the lock on an artifact, according to the lock file.
 
-    Empty if the file has an invalid value.
-
-    `since_s` is in seconds since 1970.
+    All fields are empty if the file is invalid. `since_s` is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -59,25 +57,21 @@ _FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Bu
 
 
 class BuilderBusy(TransientError):
-    """Another process builds the same artifact."""
+    """Lock of another process that builds the same artifact."""
 
 
 @dataclass(eq=False)
 class Lock:
-    """Lock that this process holds on building `target`.
-
-    `fence` is its fencing number.
-    """
+    """Lock of this process on an artifact; `fence` is its fencing number."""
 
     path: Path
     fence: int
     _descriptor: int
 
     def check(self) -> None:
-        """Check that this builder still has the lock.
+        """Raise RetryableError if the lock file was replaced or has a higher number.
 
-        Raises:
-            RetryableError: The lock file was replaced or has a higher number, so another builder may be running.
+        Another builder may then be running.
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
@@ -90,7 +84,7 @@ _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """Close locks in a forked worker, which must not keep its dead parent's lock."""
+    """Close the locks in a forked worker, so that they end with the parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()
@@ -101,16 +95,14 @@ os.register_at_fork(after_in_child=_drop_in_child)
 
 @contextlib.contextmanager
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
-    """Lock the building of `target`, with a new highest fencing number.
+    """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    Args:
-        target: Folder of the artifact; it need not exist.
-        fence_above: Highest fencing number seen elsewhere, in case the lock file was deleted.
+    The number is above the one in the lock file, and above `fence_above`, the highest one seen elsewhere, since the
+    lock file may have been deleted.
 
     Raises:
         BuilderBusy: Another builder has the lock; the message has its process, host and age.
         RetryableError: The path is not a lock file, or it belongs to another user.
-        UsageError: No file can be created there.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
@@ -128,11 +120,9 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 
 
 def lock_owner(target: Path) -> Builder | None:
-    """Return the process that builds `target`.
+    """Return the process that builds `target`; None if the lock is free or not a file.
 
-    None if the lock is free or is not a file.
-
-    A shared lock is tried and released immediately, so a builder that starts in that moment is refused. Without
+    A shared lock is tried and released immediately, so a builder that starts in this moment is refused. Without
     permission to open the file, the owner is unknown: an empty `Builder`.
     """
     try:
@@ -161,10 +151,10 @@ def _lock_path(target: Path) -> Path:
 
 
 def _open_locked(path: Path, target: Path) -> int:
-    """Return a locked descriptor of the lock file; reopen the file if it was replaced.
+    """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    A child that a killed builder was just starting keeps its lock for a moment: wait for that. Wait also for a builder
-    that has the lock and has not written its name yet.
+    Wait a moment in two cases: a builder was killed while it started a child, which keeps the lock until it ends; or a
+    builder has the lock and has not yet written its name.
     """
     began = time.monotonic()
     while True:
@@ -174,7 +164,7 @@ def _open_locked(path: Path, target: Path) -> int:
         except BlockingIOError:
             owner = _read(descriptor)
             os.close(descriptor)
-            patience = _LAST_BREATH_S if is_dead(owner) else _UNNAMED_S if owner.pid is None else 0.0
+            patience = _DYING_CHILD_S if is_dead(owner) else _UNNAMED_OWNER_S if owner.pid is None else 0.0
             if time.monotonic() - began < patience:
                 time.sleep(_POLL_S)
                 continue
@@ -187,9 +177,7 @@ def _open_locked(path: Path, target: Path) -> int:
 def _open_lock_file(path: Path) -> int:
     """Open the lock file, and create it if missing.
 
-    Raises:
-        RetryableError: The file belongs to another user, or is not a plain file with one name, so that writing to it
-            would change another file.
+    A file with a second name is refused, because writing to it would change another file.
     """
     durable.call_failpoint("create", path)
     try:
@@ -244,10 +232,7 @@ def _read(descriptor: int) -> Builder:
 
 
 def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
-    """Write the owner in one call, padded over the old content.
-
-    A reader sees either the old line or the new one.
-    """
+    # One write, padded over the old content: a reader sees either the old owner or the new one.
     durable.call_failpoint("write", path)
     with durable.name_file_in_errors(path):
         os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)

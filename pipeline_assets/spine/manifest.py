@@ -1,8 +1,8 @@
 """Manifests: the schema that all artifacts share.
 
 `identity` is the content and everything that it depends on; the digest of its canonical JSON names the artifact.
-`storage` lists every file as stored, so that damage is detected. `provenance` has facts about the build. The digest
-covers neither of them. `seal` is the sha256 of the file without the seal, so that any changed byte is detected.
+`storage` lists every file as stored, to detect damage, and `provenance` has facts about the build; the digest covers
+neither. `seal` is the sha256 of the manifest file without the seal, to detect any changed byte.
 """
 
 import functools
@@ -21,18 +21,14 @@ from pipeline_assets.spine.ledger import Count, Ledger
 from pipeline_assets.spine.manifest_schema import KindParts
 from pipeline_assets.spine.metadata_file import MetadataFile
 
-_ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null"
+_ALLOWED = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
 
 
 def canonical_json(value: object) -> bytes:
-    """Serialize a value as canonical JSON, the same on every machine.
+    """Serialize a value as canonical JSON, which is equal on every machine.
 
-    It is UTF-8 with keys sorted by code point and no spaces. Floats are refused instead of rounded: write a fraction as
-    a decimal string, which is exact.
-
-    Raises:
-        TypeError: The value contains a float, bytes, a key that is not text, or another type.
-        UnicodeEncodeError: A text has a lone surrogate, which UTF-8 cannot encode.
+    It is UTF-8 without spaces, with keys sorted by code point. Raise TypeError for a float, since only decimal strings
+    are exact, and for other types. Raise UnicodeEncodeError for a lone surrogate, which UTF-8 cannot encode.
     """
     _check_types(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -62,6 +58,7 @@ def _check_types(value: object) -> None:
 
 SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
+# The line of the seal with the line break before it, so that without the match all other lines remain.
 _SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
 _NOT_RAW = (".zst", ".parquet")
 _EDITED = "the manifest was edited; restore it, or run its recipe with --replace"
@@ -72,10 +69,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Name and version of a stage.
-
-    The version rises when the output for the same input changes.
-    """
+    """Stage name, and its version, which rises if the output for an input changes."""
 
     name: str
     version: int
@@ -86,10 +80,7 @@ class StageVersion:
 
 @dataclass(frozen=True)
 class FileContent:
-    """Content of a file: records, and a hash of them.
-
-    The hash does not depend on the compressor or the Parquet writer.
-    """
+    """Records of a file, with a hash that does not depend on their compression."""
 
     path: _Path
     rows: Count
@@ -97,13 +88,13 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """True if the file is stored uncompressed, so that both hashes are equal."""
+        """True if the file is uncompressed, so that its two hashes are equal."""
         return not self.path.endswith(_NOT_RAW)
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """File as stored, with its path relative to the artifact."""
+    """File as stored, with a path relative to the artifact's folder."""
 
     path: _Path
     bytes: Count
@@ -117,8 +108,8 @@ class Identity:
     Attributes:
         inputs: Upstream artifacts {name, digest} or hub files {name, digest, repo, commit, path, …}, in order.
         tokenizer: {family, sha256}; None if no text is tokenized.
-        decisions: Facts that the build found out, such as english_filter_applied or the split rule.
-        counts: Documents, tokens, dropped per reason: in = out + drops.
+        decisions: Facts that the build found out, such as `english_filter_applied`.
+        counts: Numbers of documents and tokens, and the ledger.
         files: The content, without labels.
     """
 
@@ -132,16 +123,13 @@ class Identity:
 
     @property
     def ledger(self) -> Ledger:
-        """Ledger of the input rows.
-
-        Raises:
-            InputError: The kind has no ledger.
-        """
+        """Ledger of the input rows; raises InputError for a kind without a ledger."""
         return msgspec.convert(self.counts["ledger"], Ledger)
 
     @property
     def upstream(self) -> list[Json]:
-        """Inputs that are artifacts, in order; only files have a size."""
+        """Inputs that are artifacts, in order."""
+        # Only files have a size.
         return [entry for entry in self.inputs if "bytes" not in entry]
 
     def to_json(self) -> dict[str, Any]:
@@ -176,9 +164,10 @@ class Manifest:
         return self.identity.digest
 
     def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
-        """Yield contradictions between `storage` and the content, which a digest covers.
+        """Describe contradictions between `storage`, which no digest covers, and content.
 
-        Files in addition to the content must be labels of the kind, listed by `label_names`; None skips that check.
+        Stored files that are not content must be labels, with names that `label_names` returns for the kind; None skips
+        this check.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
@@ -195,7 +184,7 @@ class Manifest:
                 yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """Serialize the manifest file, with sorted keys and indented for people."""
+        """Serialize the manifest file, indented and with sorted keys."""
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -205,18 +194,12 @@ class Manifest:
             "storage": [vars(file) for file in self.storage],
             "provenance": self.provenance,
         }
-        canonical_json(
-            {key: value[key] for key in ("kind", "name", "storage")}
-        )  # raises for types that are not canonical
+        canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises for other types
         return _encode_json(value | {"seal": "sha256:" + hashlib.sha256(_encode_json(value)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest file and check its digest.
-
-        Raises:
-            InputError: The bytes are not a manifest, the digest does not match, or a path leads out of the folder.
-        """
+        """Parse a manifest file, and check its digest and that no path leaves the folder."""
         written, manifest = _read(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
@@ -232,28 +215,21 @@ class Manifest:
 
     @classmethod
     def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest file whose seal is intact, without computing its digest.
-
-        Raises:
-            InputError: The bytes are not a manifest.
-        """
+        """Parse a manifest file whose seal is intact, without computing its digest."""
         written, manifest = _read(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest
 
 
-def total(count: object) -> int | None:
-    """Return a count, or the sum of a count by parts; None for any other value."""
+def total_count(count: object) -> int | None:
+    """Return a count, or the sum of its parts if it is a mapping; else None."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None
 
 
 def is_seal_intact(data: bytes) -> bool:
-    """Check whether a manifest file has the bytes that were sealed.
-
-    The seal is the sha256 of all other lines.
-    """
+    """Check whether the seal of a manifest file is the sha256 of its other lines."""
     seal = _SEAL.search(data)
     if seal is None:
         return False
@@ -271,10 +247,7 @@ def _encode_json(value: Json) -> bytes:
 
 
 class _KindPart(dict[str, Any]):
-    """Part of a manifest that each kind fills by itself.
-
-    A missing key is an InputError, not a bug of the reader.
-    """
+    """Manifest part with keys of its kind; a missing key raises InputError."""
 
     where: Path
 
@@ -304,7 +277,7 @@ class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _StoredManifest(msgspec.Struct):
-    """Manifest file with parts of the expected shapes; its digest is not yet checked."""
+    """Manifest file whose parts have the expected shapes; its digest is not checked."""
 
     schema: str
     identity: _StoredIdentity
@@ -315,17 +288,11 @@ class _StoredManifest(msgspec.Struct):
     provenance: dict[str, Any]
 
 
-MANIFEST_FILE = MetadataFile(
-    "manifest", 256 << 20, "rebuild the artifact", _StoredManifest
-)  # a manifest of a million files has 200 MB
+# The manifest of a million files has 200 MB.
+MANIFEST_FILE = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
 
 
 def _read(data: bytes, where: Path) -> tuple[_StoredManifest, Manifest]:
-    """Parse a manifest file.
-
-    Raises:
-        InputError: The bytes are not a manifest of this schema.
-    """
     written = MANIFEST_FILE.parse(data, where)
     if written.schema != SCHEMA:
         raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
@@ -333,6 +300,5 @@ def _read(data: bytes, where: Path) -> tuple[_StoredManifest, Manifest]:
     del identity["recipe_sha256"]
     MANIFEST_FILE.convert_part(identity | {"provenance": written.provenance}, KindParts, where)
     kind_parts = {part: _KindPart.from_json(identity[part], where) for part in ("decisions", "counts")}
-    return written, Manifest(
-        written.kind, written.name, Identity(**identity | kind_parts), written.storage, written.provenance
-    )
+    content = Identity(**identity | kind_parts)
+    return written, Manifest(written.kind, written.name, content, written.storage, written.provenance)

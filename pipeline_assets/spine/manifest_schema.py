@@ -1,4 +1,4 @@
-"""Shapes of the manifest parts that each kind fills by itself."""
+"""Shapes of the manifest parts whose keys depend on the kind."""
 
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
@@ -22,7 +22,7 @@ class _RowGroup(TypedDict):
 
 
 class _Input(TypedDict):
-    """Fields of an input, artifact or file, that every reader may use."""
+    """Fields of an input, which is an artifact or a file."""
 
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
@@ -32,7 +32,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have, either a number or one per part."""
+    """Counts that many kinds have: a number, or a number per part."""
 
     documents: _CountOrParts
     tokens: _CountOrParts
@@ -41,10 +41,7 @@ class _Counts(TypedDict, total=False):
 
 
 class _Provenance(TypedDict, total=False):
-    """Fields of a provenance that readers use.
-
-    All are optional, since no digest covers them.
-    """
+    """Fields of a provenance that readers use, all optional."""
 
     builder: Count
     host: str
@@ -63,7 +60,7 @@ class _Provenance(TypedDict, total=False):
 
 
 class KindParts(TypedDict):
-    """Parts that are stored as written, with the shapes that readers rely on."""
+    """Parts of a manifest whose keys depend on the kind, in shapes that readers need."""
 
     inputs: list[_Input]
     counts: _Counts

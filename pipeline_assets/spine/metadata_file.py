@@ -1,8 +1,8 @@
 """Metadata files: small files that the project writes and reads back.
 
-These are manifests, locks, plans, receipts, tickets and recipes. Between the write and the read, anything can happen to
-one: an edit, a bad disk, or a folder, a link or a device in its place. So all of them are read in one way: without
-blocking, up to a maximum size, and into an expected shape. Anything else is a one-line error.
+These are manifests, locks, plans, receipts, tickets and recipes. Until such a file is read, a user may edit it, a disk
+may damage it, or a folder, link or device may replace it. So one function reads them all, without blocking, up to a
+maximum size and into an expected shape. Anything else is a one-line error.
 """
 
 import errno
@@ -18,9 +18,9 @@ import msgspec
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import read_error_text
 
-_MAX_DEPTH = 100  # levels of lists and mappings; files of the project have ten
+_MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten
 _MAX_BITS = 64
-_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # opens a FIFO without a writer, which is then refused
+_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # also for a FIFO, which is then refused
 REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # fix for a damaged file of an artifact
 T = TypeVar("T")
 Part = TypeVar("Part")
@@ -28,13 +28,10 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class MetadataFile(Generic[T]):
-    """Type of small file that the project writes and reads back.
+    """Type of metadata file: its name in messages, maximum size, fix and shape.
 
     Attributes:
-        noun: Name of the type in messages.
-        max_bytes: Maximum size; a larger file is an error.
-        fix: Fix in messages about an unusable file.
-        shape: Type that msgspec converts the content to.
+        shape: Type to which msgspec converts the content.
         allow_symlink: Whether the path may be a symlink. Users may link their files; the program writes no links.
     """
 
@@ -54,10 +51,8 @@ class MetadataFile(Generic[T]):
         return self.parse(self.read_raw(path), path)
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the same errors as `read`.
-
-        A string is accepted too, since building a Path takes longer than reading the file.
-        """
+        """Return the bytes of a file; raise the same errors as `read`."""
+        # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
             with io.FileIO(os.open(path, flags)) as file:
@@ -85,39 +80,29 @@ class MetadataFile(Generic[T]):
             return False
 
     def parse(self, data: bytes, where: Path) -> T:
-        """Convert the bytes of a file.
-
-        Raises:
-            InputError: The bytes are not JSON of the expected shape.
-        """
+        """Convert the bytes of a file; raise InputError if they have another shape."""
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
             raise self._refused(f"invalid JSON ({error})", where) from None
-        if (complaint := _nesting_error(value)) is not None:
-            raise self._refused(complaint, where)
+        if (problem := _nesting_error(value)) is not None:
+            raise self._refused(problem, where)
         return self.convert_part(value, self.shape, where)
 
     def convert_part(self, value: Any, shape: type[Part], where: Path) -> Part:
-        """Convert a part of the decoded JSON.
-
-        Raises:
-            InputError: The part does not have the shape.
-        """
+        """Convert a part of the decoded JSON; raise InputError if its shape differs."""
         try:
             return msgspec.convert(value, shape)
         except msgspec.ValidationError as error:
             raise self._refused(str(error), where) from None
 
-    def _refused(self, complaint: str, where: Path | str) -> InputError:
-        return InputError(f"not a valid {self.noun}: {complaint}", where, self.fix)
+    def _refused(self, problem: str, where: Path | str) -> InputError:
+        return InputError(f"not a valid {self.noun}: {problem}", where, self.fix)
 
 
 def _nesting_error(value: object) -> str | None:
-    """Describe nesting or a number beyond our limits; None if within them.
-
-    Recursive functions fail on deep nesting, and calculations on huge numbers.
-    """
+    """Describe nesting or a number on which other code would fail; None if neither."""
+    # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):
         items = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]

@@ -34,7 +34,7 @@ _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run 
 def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
     """Lock a target, recover it after a crash, and open its staging directory.
 
-    Shards of an interrupted build with an equal plan are adopted; a directory with another plan is removed.
+    Finished shards of an interrupted build with an equal plan are adopted; a directory with another plan is removed.
 
     Raises:
         BuilderBusy: Another process builds the same target.
@@ -47,7 +47,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingD
         try:
             yield StagingDir(folder, target, lock, has_partial_work)
         except Exception:
-            lock.check()  # a lost lock explains failures in a folder that another builder took over
+            lock.check()  # if another builder took over the folder, that explains the failure
             raise
 
 
@@ -61,8 +61,8 @@ def seal_in_place(
 ) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
-    Its content is members below `target`, or external files. `is_sealed` is called under the lock: another builder may
-    have sealed the artifact, which may be in use.
+    Its content is members in `target`, or external files. `is_sealed` is called under the lock: if another builder has
+    sealed the artifact, it is not written again, because it may be in use.
     """
     durable.make_folder(target)
     with locked(target, _highest_fence(target)) as lock:
@@ -76,11 +76,9 @@ def seal_in_place(
 
 
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
-    """Rename the newest staging directory with an equal plan to this builder's number.
+    """Rename the newest staging directory with an equal plan, or create an empty one.
 
-    Create an empty one if none.
-
-    The rename fences off an earlier builder that still runs: its paths no longer exist.
+    The new name has this builder's number. An earlier builder that still runs is fenced off: its paths no longer exist.
     """
     folder = leftover_path(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
@@ -105,29 +103,19 @@ def recover(target: Path) -> None:
 
 
 def _highest_fence(target: Path) -> int:
-    """Return the highest fencing number in leftovers of a target and in its manifest.
-
-    It is 0 if none exists.
-    """
+    """Return the highest fencing number of a target's leftovers and manifest, or 0."""
     sealed = artifact.try_read_manifest(target)
-    return max([*map(fencing_number, leftovers(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
+    sealed_number = 0 if sealed is None else sealed.provenance.get(BUILDER, 0)
+    return max([sealed_number, *map(fencing_number, leftovers(target))])
 
 
 def _is_unadoptable(folder: Path) -> bool:
-    """Check whether a staging directory is being moved into place or removed.
-
-    No shard of it can be adopted.
-    """
+    """Check whether the creation, seal or removal of a staging directory was cut off."""
     return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
 
 
 def _recover_locked(target: Path) -> None:
-    """Finish or undo an interrupted seal; the caller has the lock.
-
-    Raises:
-        RetryableError: The target exists and was never sealed.
-        InputError: A manifest is damaged or was edited.
-    """
+    """Finish or undo an interrupted seal; the caller has the lock."""
     _raise_if_not_sealed(target)
     for folder in filter(_is_unadoptable, staging_folders(target)):
         sealed, number = artifact.try_read_manifest(folder), fencing_number(folder)
@@ -144,7 +132,7 @@ def _recover_locked(target: Path) -> None:
 
 
 def _raise_if_not_sealed(target: Path) -> None:
-    """Raise RetryableError if a seal would remove something that was never sealed."""
+    """Raise RetryableError if a seal would replace files that were never sealed."""
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "the path exists and is not a sealed artifact"

@@ -13,29 +13,22 @@ _RETRY_HINT = "run the same command again"
 
 
 class PinnedFolder:
-    """Open folder and its path.
-
-    If another folder replaces it, the open one keeps its files until it is removed.
-    """
+    """Open folder, whose files remain readable if another folder takes its path."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
 
     @property
-    def view(self) -> Path:
+    def stable_path(self) -> Path:
         """Path that leads to this folder even after a replacement.
 
-        It needs /proc, as Linux has; other systems get the folder's own path.
+        Without /proc, which Linux has, it is the folder's own path.
         """
         view = Path(f"/proc/self/fd/{self._descriptor}")
         return view if view.is_dir() else self.path
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file of the folder for reading.
-
-        Raises:
-            OSError: The file does not exist or cannot be read.
-        """
+        """Open a file of the folder for reading."""
         return open(name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
 
     def size(self, name: str) -> int | None:
@@ -46,10 +39,8 @@ class PinnedFolder:
             return None
 
     def is_in_place(self) -> bool:
-        """Check whether the path still leads to this folder.
-
-        No other folder can get its inode while it is open.
-        """
+        """Check whether the path still leads to this folder."""
+        # No other folder can get the inode while this one is open.
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
         except OSError:
@@ -58,18 +49,16 @@ class PinnedFolder:
 
 @contextlib.contextmanager
 def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
-    """Open a folder while the block reads it, and detect a replacement at the end.
+    """Open a folder for the block, and raise RetryableError if it was replaced.
 
-    Raises:
-        OSError: The folder does not exist.
-        RetryableError: Another folder replaced it during the block; the message ends with `fix`.
+    The message ends with `fix`. A missing folder is an OSError.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         opened = PinnedFolder(folder, descriptor)
         try:
             yield opened
-        except Exception as error:  # files that were removed, or halves of two sets, fail in any way
+        except Exception as error:  # removed files, or files of two folders, fail in many ways
             if opened.is_in_place():
                 raise
             raise replaced_error(folder, fix) from error
@@ -81,12 +70,9 @@ def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
 
 @contextlib.contextmanager
 def forbid_replacement(folder: Path) -> Iterator[None]:
-    """Check that all files that the block reads by path come from one folder.
+    """Raise RetryableError if the folder is replaced while the block reads its files.
 
     A missing folder is ignored here; the block reports it.
-
-    Raises:
-        RetryableError: Another folder replaced it during the block.
     """
     with contextlib.ExitStack() as holding:
         with contextlib.suppress(OSError):
@@ -95,5 +81,4 @@ def forbid_replacement(folder: Path) -> Iterator[None]:
 
 
 def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> RetryableError:
-    """Return the error for a folder that was replaced or removed after it was opened."""
     return RetryableError("the folder was replaced while it was read", folder, fix)

@@ -1,8 +1,8 @@
 """Pool of worker processes for one stage, which finds poison rows.
 
-When a worker process dies, its shard is retried in a fresh one. If that one dies too, the shard's window is halved
-until the poison row is found, and the stage rejects that row. Workers never outlive the process that started them:
-they are stopped when the run ends in any way, and exit by themselves when their parent has ended.
+When a worker dies, a fresh one runs its shard again. If that one dies too, the pool halves the shard's window until it
+has found the poison row, which the stage then rejects. Workers never outlive the process that started them: the pool
+stops them when the run ends in any way, and they exit by themselves when their parent ends.
 """
 
 import logging
@@ -17,8 +17,8 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.worker import Job, Starter, Worker, describe_exit
 
 logger = logging.getLogger("corpusmill")
-_LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
-_MAX_POISON_ROWS = 16  # more in one shard point to a broken worker
+_LOOKAHEAD = 4  # shards per worker that may start before the next receipt in order is yielded
+_MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
 
 
 class Pool(Generic[S]):
@@ -29,9 +29,9 @@ class Pool(Generic[S]):
         self._workers: list[Worker[S]] = []
 
     def run(self, shards: Sequence[S]) -> Generator[Receipt]:
-        """Yield receipts in order.
+        """Yield receipts in the order of the shards.
 
-        Workers run ahead by a few shards, so that a caller who stops early wastes little.
+        Workers run only a few shards ahead, so that little work is lost if the caller stops early.
         """
         done: dict[int, Receipt] = {}
         positions = {shard.name: position for position, shard in enumerate(shards)}
@@ -70,19 +70,13 @@ class Pool(Generic[S]):
         return idle
 
     def _wait_for_answers(self) -> list[Worker[S]]:
-        """Wait for busy workers that answered or died.
-
-        The pipe of a dead worker reads as ended.
-        """
+        """Wait until busy workers answered or died, and return them."""
+        # The pipe of a dead worker is at its end, which also counts as ready.
         busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
         return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]
 
     def _retry(self, shard: S) -> Receipt:
-        """Retry a shard whose worker died: first unchanged, then without its poison rows.
-
-        Raises:
-            RetryableError: The worker dies without the poison rows too, on neither half alone, or on too many rows.
-        """
+        """Retry a shard whose worker died: first unchanged, then without its poison rows."""
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
             receipt = self._run_alone(Job(shard, Window(poison_rows=poison_rows), self._folder, self._stage))
@@ -101,6 +95,7 @@ class Pool(Generic[S]):
         start, stop = 0, shard.rows
         scratch = StagingView(self._folder.path(f"{WORK}/probe"))
         durable.make_folder(scratch.folder)
+        # Bisect: rows [start, stop) crash a worker. Keep the half that crashes alone, until one row remains.
         while stop - start > 1:
             middle = (start + stop) // 2
             if self._run_alone(Job(shard, Window(start, middle, poison_rows), scratch, None)) is None:
@@ -114,7 +109,7 @@ class Pool(Generic[S]):
         return start
 
     def _run_alone(self, job: Job[S]) -> Receipt | None:
-        """Run a job in a worker of its own; None if the worker dies."""
+        """Run a job in a new worker; return None if the worker dies."""
         worker: Worker[S] = Worker(self._start())
         try:
             worker.send_job(job)

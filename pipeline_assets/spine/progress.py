@@ -14,54 +14,47 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
-    """Counter of finished work that reports every N seconds, not per row.
+    """Counter of finished work that reports every N seconds, or in a bar.
 
     Args:
-        title: Name of the work.
-        total: Total work in `unit`.
-        unit: Counted unit: `shards`, `files`; `bytes` are shown as MB.
-        every_s: Seconds between log lines.
-        quiet_s: Seconds at the start without a report; work finished by then is never reported.
+        unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
+        quiet_s: Seconds without a report at the start; work that ends within them is never reported.
     """
 
     def __init__(self, title: str, total: int, unit: str, every_s: float, quiet_s: float = 0.0) -> None:
         self._title, self._total, self._unit, self._every_s = title, total, unit, every_s
-        self._started = self._spoke = time.monotonic()
-        self._speaks_from = self._started + quiet_s
+        self._started = self._reported = time.monotonic()
+        self._quiet_until = self._started + quiet_s
         self._done = self._done_before = 0
         self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._bar: Bar | None = None
 
     def add_finished(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """Add units that were finished earlier, with their counts, excluded from rates."""
+        """Add units, with their counts, that were finished earlier and affect no rate."""
         self._done_before += done
         self._counts_before.update(counts)
         self.add(done, counts)
 
     def add(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """Add finished units with their counts: `documents`, `tokens`, `bytes`."""
+        """Add finished units with their counts of `documents`, `tokens` or `bytes`."""
         self._done += done
         self._counts.update(counts)
         now, is_over = time.monotonic(), self._done >= self._total
-        if now < self._speaks_from:
+        if now < self._quiet_until:
             return
         if sys.stderr.isatty():
             if self._bar is None or not self._bar.is_shown:
                 self._bar = Bar(self._title)
-            self._bar.draw(self._done, self._total, self._words())
-        elif now - self._spoke >= self._every_s or is_over:
-            self._spoke = now
+            self._bar.draw(self._done, self._total, self._format())
+        elif now - self._reported >= self._every_s or is_over:
+            self._reported = now
             logger.info(self.line())
 
     def line(self) -> str:
-        """Format the finished work, its counts, their rates and the time left."""
-        return f"{self._title}: {self._words()}"
+        """Format the title, finished work, counts, rates and remaining time."""
+        return f"{self._title}: {self._format()}"
 
-    def _words(self) -> str:
-        """Format done of total, counts, rates and time left.
-
-        No rate for work finished earlier.
-        """
+    def _format(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)
         done_now = self._done - self._done_before
         parts = [f"{self._done}/{self._total} {self._unit}"]

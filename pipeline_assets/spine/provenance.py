@@ -24,7 +24,7 @@ class Stopwatch:
     """Timer of a build, which returns the provenance at its end.
 
     Attributes:
-        command: Command as typed, and an id that all builds of this process share; None in a process of the UI.
+        command: Command as typed, with an id that all builds of this process share; None in a process of the UI.
     """
 
     command: ClassVar[Mapping[str, str] | None] = None
@@ -41,10 +41,7 @@ class Stopwatch:
         self._used = cpu_seconds()
 
     def provenance(self, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return times, host, versions and run settings.
-
-        Settings never contain tokens or other secrets.
-        """
+        """Return times, host, versions and run settings, which contain no secrets."""
         return {
             "started_at_utc": self._started_at.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self._started, 3),
@@ -61,24 +58,18 @@ class Stopwatch:
 
 @functools.cache
 def library_versions() -> Mapping[str, str | None]:
-    """Return the versions of libraries that could affect the bytes.
-
-    None if not installed.
-    """
+    """Return versions of libraries that could affect bytes; None if not installed."""
     packages = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
     return {name: None if package is None else package.version for name, package in packages.items()}
 
 
 def current_versions() -> dict[str, str | None]:
-    """Return the versions of the program, Python, the platform and libraries.
-
-    These could affect the bytes.
-    """
+    """Return the versions of program, Python, platform and libraries in this process."""
     return recorded_versions(Stopwatch().provenance({}))
 
 
 def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the entries of `versions` that a manifest's provenance contains."""
+    """Return the versions of `current_versions` that a manifest's provenance has."""
     keys = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {
         **{name: provenance[key] for name, key in keys.items() if key in provenance},
@@ -90,9 +81,8 @@ def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
 def git_sha() -> str | None:
     """Return the commit of the program's source; None outside a git checkout.
 
-    `+changes` is appended if the working tree differs. The result is cached, since a process keeps running the source
-    that it has loaded. An installed wheel has no commit, even if its environment is inside the checkout of another
-    project.
+    `+changes` is appended if the working tree differs. An installed wheel has no commit, even inside the checkout of
+    another project. The result is cached, since a process keeps running the source that it has loaded.
     """
     git = ["git", "--no-optional-locks", "-C", str(_PROJECT)]
     status = [*git, "status", "--branch", "--porcelain=2"]

@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _MAX_PREVIEW = 200  # characters of a value in a message
 
-# Pydantic's messages, such as "Input should be a valid integer", and our words for its types.
+# Pydantic's messages, such as "Input should be a valid integer", and plain words for its types.
 _PYDANTIC_RULE = re.compile(r"\w+ should (.*)")
 _PLAIN_WORDS = (
     (re.compile(r"a valid (dictionary|mapping)\b.*"), "a mapping"),
@@ -35,8 +35,8 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A misspelt key is reported once, not also as missing. `locate` returns the place of a key, or of the section that
-    lacks it.
+    A misspelt key is not also reported as missing. `locate` returns the place of a key, or of the section that lacks
+    it.
     """
     problems = error.errors(include_url=False)
     misspelt = {
@@ -75,10 +75,9 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             nearest = next(iter(difflib.get_close_matches(tag, known, n=1)), None)
             fix = f"did you mean {nearest}?" if nearest else "correct the value"
             tagged = f"{name}.{_tag_key(problem)}"
-            return UsageError(
-                f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}", RecipeKey(tagged, line), fix
-            )
-        case "value_error" if isinstance(problem["input"], Mapping):  # the whole section would bury the message
+            what = f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}"
+            return UsageError(what, RecipeKey(tagged, line), fix)
+        case "value_error" if isinstance(problem["input"], Mapping):  # a preview of the section would bury the message
             what = _rule(problem)
             return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
         case "tuple_type":
@@ -95,7 +94,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 
 
 def _rule(problem: ErrorDetails) -> str:
-    """Return the message of a validator of ours, or pydantic's rule as `must be RULE`."""
+    """Return the message of this project's validator, or pydantic's rule as `must …`."""
     message = problem["msg"].removeprefix("Value error, ")
     rule = _PYDANTIC_RULE.fullmatch(message)
     if problem["type"] == "value_error" or rule is None:
@@ -112,15 +111,12 @@ def _preview(value: object) -> str:
 
 
 def _tag_key(problem: ErrorDetails) -> str:
-    """Return the key whose value selects one of several sections."""
+    """Return the key whose value selects the section of a tagged union."""
     return str(problem["ctx"]["discriminator"]).strip("'")
 
 
 def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """List the keys of the section that contains a location.
-
-    If no tag selects a section, list the keys of all possible ones.
-    """
+    """List the keys of the section at a location, or of all sections it may be."""
     sections, _ = _section_names(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
@@ -128,10 +124,7 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _section_names(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the sections that a location may lead to, and the keys on the way.
-
-    Tags of unions are not keys.
-    """
+    """Return the sections that may be at a location, and its keys without union tags."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
@@ -146,7 +139,7 @@ def _section_names(
 
 
 def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
-    """Yield the sections that a field may contain: one, a list, or several types."""
+    """Yield the section types in a field's annotation, also inside lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):

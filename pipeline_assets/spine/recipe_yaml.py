@@ -19,11 +19,7 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """Read the mapping in a YAML file; `what` is the file type in messages.
-
-    Raises:
-        UsageError: The file does not exist or is not a YAML mapping.
-    """
+    """Read the mapping in a YAML file; `what` is the file type in messages."""
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -43,14 +39,14 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
 
 
 def locate_key(path: Path, location: Sequence[int | str]) -> str:
-    """Return a recipe file with the line of a key: `recipes/mine.yaml:12`.
+    """Return a recipe file with the line of a key, such as `recipes/mine.yaml:12`.
 
     A missing key gets the line of the section that lacks it.
     """
     line = None
     with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):
-        node = _composed(RECIPE_FILE.read_raw(path))
-        for part in location:  # the tag of a union is not a key
+        node = _parse_tree(RECIPE_FILE.read_raw(path))
+        for part in location:  # a part may be a union's tag, which is not in the file
             if isinstance(node, yaml.MappingNode):
                 entry = next((pair for pair in node.value if pair[0].value == part), None)
             else:
@@ -62,60 +58,47 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
 
 
 @functools.lru_cache(maxsize=1)  # reused for all errors of one file
-def _composed(recipe: bytes) -> yaml.Node | None:
+def _parse_tree(recipe: bytes) -> yaml.Node | None:
     text = recipe.decode("utf-8")
     _limit_depth(text)
     return _Loader(text).get_single_node()
 
 
 def section_at(values: object, *keys: str) -> Mapping[str, Any]:
-    """Return the section below some keys; empty if missing."""
+    """Return the section at a path of keys; empty if missing."""
     for key in keys:
         values = values.get(key) if isinstance(values, Mapping) else None
     return values if isinstance(values, Mapping) else {}
 
 
 def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the sections in a list below some keys, each with its position."""
+    """Return the sections in the list at a path of keys, each with its position."""
     listed = section_at(values, *keys[:-1]).get(keys[-1])
     items = listed if isinstance(listed, list | tuple) else ()
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
 def parse_yaml(text: str) -> object:
-    """Parse a YAML text.
-
-    Raises:
-        ValueError: The text is not YAML, is nested too deep, or has aliases that expand without bound.
-    """
+    """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit."""
     try:
         _limit_depth(text)
-        loader = _Loader(text)  # it rejects control characters
+        loader = _Loader(text)  # rejects control characters
         node = loader.get_single_node()
         if node is None:
             return None
         _limit_growth(node)
         return loader.construct_document(node)
-    except (
-        yaml.YAMLError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:  # also raised for odd tags
+    except (yaml.YAMLError, *_ODD_TAG_ERRORS) as error:
         raise ValueError(str(error)) from None
 
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is three times as fast
+# PyYAML raises these for odd tags.
+_ODD_TAG_ERRORS = (LookupError, TypeError, AttributeError, RecursionError)
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is three times as fast
 
 
 def _limit_depth(text: str) -> None:
-    """Check the depth, because libyaml recurses for each level.
-
-    Raises:
-        ValueError: The text has too many levels.
-        yaml.YAMLError: The text is not YAML.
-    """
+    """Raise ValueError if a text has too many levels, since libyaml recurses for each."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -126,7 +109,7 @@ def _limit_depth(text: str) -> None:
 def _limit_growth(node: yaml.Node) -> None:
     """Raise ValueError if a document has too many values or levels, or a huge number.
 
-    Values are counted as if aliases were written out.
+    Aliases count as if they were written out.
     """
     waiting = [(node, 0)]
     for _ in range(_MAX_VALUES):
@@ -143,10 +126,7 @@ def _limit_growth(node: yaml.Node) -> None:
 
 
 def _reject_duplicate_keys(mapping: yaml.MappingNode) -> None:
-    """Raise ValueError if a mapping has two equal keys; the message has the line.
-
-    PyYAML would silently keep the last one.
-    """
+    """Raise ValueError if a key is repeated: PyYAML would keep the last silently."""
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:
         if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":

@@ -1,7 +1,4 @@
-"""Verification of files by their hashes, in threads.
-
-Hashing releases the interpreter lock.
-"""
+"""Verification of files by their hashes in threads: hashing releases the GIL."""
 
 import hashlib
 import itertools
@@ -21,13 +18,12 @@ _TICK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class HashTask:
-    """Bytes and their expected hash.
+    """Bytes to hash, and the expected hash.
 
     Attributes:
-        owner: Digest of the artifact or hub file that names the hash.
+        owner: Digest of the artifact or hub file that states the hash.
         name: File name in its owner.
         paths: Files with the bytes: one file, or pieces in order.
-        expected: Expected hash in hex.
         expected_by: Origin of the hash in messages, such as `sealed with`.
     """
 
@@ -41,17 +37,15 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield each task when it is done, with a description of its error.
+    """Yield each task when it is done, with its error; None if its hash is right.
 
-    None if its hash is as expected.
-
-    Large files start first. The progress counts the bytes of all. Closing the iterator cancels the remaining tasks.
+    Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
     largest_first = sorted(tasks, key=lambda task: -task.bytes)
-    stop, alone = threading.Event(), threading.Lock()
+    stop, progress_lock = threading.Event(), threading.Lock()
 
     def count(more_bytes: int) -> None:
-        with alone:
+        with progress_lock:
             progress.add(more_bytes)
 
     pool = ThreadPoolExecutor(max(threads, 1))
@@ -64,17 +58,11 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash the bytes of a task, and describe a mismatch.
-
-    `count` receives the number of additional bytes read.
-
-    Raises:
-        CancelledError: `stop` was set.
-    """
+    """Hash the bytes of a task, and describe a mismatch; `count` gets bytes to add."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
-    if task.algorithm == "git-sha1":
+    if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)
-    complaint, done, counted = None, 0, 0
+    problem, done, counted = None, 0, 0
     try:
         for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
             if stop.is_set():
@@ -85,11 +73,11 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
                 count(done - counted)
                 counted = done
         if (actual := digest.hexdigest()) != task.expected:
-            complaint = f"{task.algorithm} is {actual}, {task.expected_by} {task.expected}"
+            problem = f"{task.algorithm} is {actual}, {task.expected_by} {task.expected}"
     except OSError as error:
-        complaint = read_error_text(error)
+        problem = read_error_text(error)
     count(task.bytes - counted)
-    return task, complaint
+    return task, problem
 
 
 def _blocks(path: Path) -> Iterator[memoryview]:

@@ -7,10 +7,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
 def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
-    """Link every stored file of an artifact, labels included.
-
-    The result equals the one of the artifact's own build.
-    """
+    """Link all stored files of an artifact, and return the result of its build."""
     identity = artifact.manifest.identity
     contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:

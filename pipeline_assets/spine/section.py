@@ -12,17 +12,17 @@ import pydantic
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, combine_errors
 from pipeline_assets.spine.recipe_errors import format_validation_errors
 
-UNPINNED = "0" * 40  # a revision that was not looked up yet
+UNPINNED = "0" * 40  # revision of a dataset that is not pinned yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 
 
-def text_rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator:
-    """Return a validator for text; `words` is the rule in its message, as `must …`."""
+def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
+    """Return a validator for text, whose message is `rule`, as in `must …`."""
 
     def check(text: str) -> str:
-        if not holds(text):
-            raise ValueError(words)
+        if not is_valid(text):
+            raise ValueError(rule)
         return text
 
     return pydantic.AfterValidator(check)
@@ -39,10 +39,10 @@ class Option:
     """Command-line option for a key of a section.
 
     Attributes:
-        help: Its text in `--help`.
-        name: Its name without `--`; None for the key with hyphens.
-        default: Its default; None lets the command decide, ... uses the default of the key, or requires the option.
-        other_names: Further names with `--`.
+        help: Text in `--help`.
+        name: Name without `--`; None for the key with hyphens.
+        default: Default; None lets the command decide; `...` uses the key's default, or requires the option if none.
+        other_names: Further names, with `--`.
     """
 
     help: str
@@ -60,7 +60,8 @@ class RecipeSection(pydantic.BaseModel):
     Unknown keys are errors. Fractions are decimal strings, since floats are not allowed.
 
     Attributes:
-        LATER_KEYS: Keys that a later version added; with its default, such a key is not written and changes no digest.
+        LATER_KEYS: Keys that a later version added. They are written only with another value than their default, so
+            that they change no earlier digest.
     """
 
     LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
@@ -79,21 +80,12 @@ class RecipeSection(pydantic.BaseModel):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Build the section from a mapping.
-
-        Raises:
-            UsageError: A key is unknown (the message has the nearest known one), or a value is out of range.
-        """
+        """Build the section from a mapping; `where` is the place in error messages."""
         return validate_section(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """Build the section from the output of `content` in a manifest.
-
-        Raises:
-            UsageError: This version of the program cannot read the section: a key is unknown or missing, or a value is
-                out of range.
-        """
+        """Build the section from the output of `content` in a manifest."""
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:
@@ -102,10 +94,10 @@ class RecipeSection(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class RecipeError:
-    """Problem of a recipe whose keys may each be valid.
+    """Problem of a recipe that no single key shows, such as a contradiction.
 
     Attributes:
-        location: Key to correct, from the top of the recipe; positions in lists count from 0.
+        location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
     """
 
     location: tuple[int | str, ...]
@@ -114,21 +106,20 @@ class RecipeError:
 
 
 class SourceCaps(RecipeSection):
-    """Cap that applies to every source without its own."""
+    """Caps of sources: a common one, and own ones of some sources."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
 
     def cap(self, source: str) -> Fraction:
-        """Return the cap of a source."""
         return Fraction(self.sources.get(source, self.every_source))
 
 
-def reject_duplicates(names: Sequence[str], what: str, fix: str) -> None:
-    """Raise ValueError if a name occurs twice."""
+def reject_duplicates(names: Sequence[str], prefix: str, fix: str) -> None:
+    """Raise ValueError if a name occurs twice; its message is `prefix NAME: fix`."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
-        raise ValueError(f"{what} {repeated}: {fix}")
+        raise ValueError(f"{prefix} {repeated}: {fix}")
 
 
 R = TypeVar("R", bound=RecipeSection)
@@ -140,13 +131,10 @@ def validate_section(
     locate: Callable[[Sequence[int | str]], object],
     cross_checks: Iterable[RecipeError] = (),
 ) -> R:
-    """Build a section from values.
+    """Build a section from values; raise UsageError with all errors, sorted by line.
 
     `locate` returns the place of a key, or of the section that lacks it. `cross_checks` are errors of values that
     contradict each other.
-
-    Raises:
-        UsageError: All errors, sorted by line.
     """
     errors: list[InputError] = []
     checked = None

@@ -1,7 +1,7 @@
 """Stages: pure functions from an input shard to an output shard.
 
-Shards are planned from content, never from the number of workers, so that a restart with other workers reuses every
-finished one.
+Shards are planned from content, never from the number of workers, so that a restart with more or fewer workers reuses
+every finished shard.
 """
 
 import functools
@@ -15,17 +15,14 @@ from pipeline_assets.spine.verified_reads import collect_hashes
 T = TypeVar("T")
 
 
-def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
-    """Yield groups of consecutive pieces, each closed by the piece that completes it.
-
-    A group is complete when it reaches the minimum size; the last one may be smaller.
-    """
+def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], min_size: int) -> Iterator[list[T]]:
+    """Yield groups of consecutive pieces of a minimum size; the last may be smaller."""
     group: list[T] = []
     size = 0
     for piece in pieces:
         group.append(piece)
         size += get_size(piece)
-        if size >= at_least:
+        if size >= min_size:
             yield group
             group, size = [], 0
     if group:
@@ -36,7 +33,7 @@ KILLED_WORKER = "killed_worker"
 
 
 class Shard(Protocol):
-    """Unit of parallel work, planned from content; it is picklable."""
+    """Unit of parallel work, which must be picklable."""
 
     @property
     def name(self) -> str:
@@ -52,11 +49,10 @@ S = TypeVar("S", bound=Shard)
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of a shard that a stage reads.
+    """Rows of a shard that a stage reads: all, unless a row kills its worker.
 
-    It is the whole shard, unless a poison row kills its worker (a panic in native code, memory). Then the engine halves
-    the window until it finds the row, and adds it to `poison_rows`. The stage rejects these rows unread, with the
-    reason `killed_worker`.
+    A row may kill it by a panic in native code or by its memory. The engine then halves the window until it finds this
+    poison row, and adds it to `poison_rows`. The stage rejects such rows unread, with the reason `killed_worker`.
     """
 
     start: int = 0
@@ -66,10 +62,9 @@ class Window:
     def enumerate_rows(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
         """Return (row number, row) pairs inside the window, poison rows included.
 
-        Args:
-            rows: Consecutive rows of the shard.
-            first: Row number of the first of `rows`.
+        `rows` are consecutive rows of the shard, and `first` is the row number of the first of them.
         """
+        # Clip the window to positions in `rows`. The slice and the range are both empty if stop <= start.
         start = max(self.start - first, 0)
         stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
         return zip(range(first + start, first + stop), rows[start:stop], strict=True)
@@ -79,7 +74,7 @@ WHOLE_SHARD = Window()
 
 
 Work: TypeAlias = Callable[[S, Window, StagingView], Receipt]
-"""Runs a stage on one shard: writes its files durably, and returns a receipt that the engine commits.
+"""Function that runs a stage on one shard: it writes files durably, and returns a receipt that the engine commits.
 
 It is a module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
 """
@@ -87,13 +82,13 @@ WarmUp = Callable[[], object]
 
 
 def no_warm_up() -> None:
-    """Do nothing, for stages that load nothing."""
+    """Do nothing: the warm-up of stages that load nothing."""
 
 
 def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stage: str | None) -> Receipt:
-    """Run a shard, and commit its receipt under `stage` unless that is None.
+    """Run a shard, and commit its receipt under `stage`; None commits nothing.
 
-    The hashes of files that were read whole are added to the receipt.
+    The receipt gets the hashes of the files that the work read whole.
     """
     with collect_hashes() as reads:
         receipt = work(shard, window, folder)
@@ -112,11 +107,11 @@ class Task:
     kernel: Callable[[Window, StagingView], Receipt]
 
     @classmethod
-    def for_kernel(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
-        """Bind a kernel to a shard and to the arguments that follow the shard."""
+    def bind(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
+        """Bind a kernel to a shard and to the arguments that come after the shard."""
         return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
 
 
 def run_task(task: Task, window: Window, folder: StagingView) -> Receipt:
-    """Run a task: the work of stages that share their workers."""
+    """Run a task; this is the `Work` of stages that share their workers."""
     return task.kernel(window, folder)

@@ -1,16 +1,18 @@
 """Staging directories of shards with receipts, which are sealed last.
 
-Layout next to the target `name`: `.name.building.N` (N is the builder's fencing number) contains the files under their
-final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/` (files that the seal
-removes). No artifact's name begins with a dot, so an artifact `name.old.3` is never taken for a leftover of `name`.
+The staging directory of the target `name` is `.name.building.N` next to it; N is the builder's fencing number. It has
+the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/`
+(files that the seal removes). No artifact's name begins with a dot, so an artifact `name.old.3` is never taken for a
+leftover of `name`.
 
-Steps of a seal, and how recovery continues after a crash behind each of them:
-    1. manifest.json is durable in the staging directory     → continue with 2 if all files are as written
+Steps of a seal, and what recovery does after a crash behind each step:
+    1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
     2. .receipts, .work, .plan.json and write permissions are removed → continue with 3
     3. the folder takes the target's name: by rename; by exchanging the two folders if the target exists; or, if the
-       system has no exchange, after moving the old one to `.name.old.N` → finish or undo
-    4. the old folder is removed                             → remove it
-A folder whose manifest has the folder's own number is the new one; the old one has a smaller number.
+       system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
+    4. the old folder is removed → remove it
+A staging directory whose manifest has the directory's own number is the new artifact; after an exchange it is the old
+one, whose manifest has a smaller number.
 """
 
 import hashlib
@@ -31,7 +33,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Man
 from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
-BUILDER = "builder"
+BUILDER = "builder"  # key of the fencing number in the provenance
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
@@ -42,7 +44,7 @@ class OutputFile:
     """Finished file of a staging directory: its storage and its content.
 
     Attributes:
-        start: Offset of the bytes in a file that other shards write too; None if the file belongs to this shard alone.
+        start: Offset of this shard's bytes in a file that several shards write; None if one shard writes it.
     """
 
     path: str
@@ -66,20 +68,18 @@ class OutputFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def link_as(self, path: str, folder: "StagingView") -> "OutputFile":
-        """Link the file to a second name in its folder.
-
-        Linking is too fast to need a worker or a receipt.
-        """
+        """Link the file to a second name, which is too fast to need a receipt."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Record of one finished shard: output files, counts, notes and reads.
+    """Record of one finished shard.
 
     Attributes:
-        counts: Numbers that can be added up over shards; notes cannot.
+        counts: Numbers that are added up over shards.
+        notes: Other facts, which cannot be added up.
         reads: The sha256 of each file that was read whole, by path.
     """
 
@@ -95,7 +95,7 @@ class Receipt:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Receipt | None":
-        """Parse the output of `to_bytes`; None if it is damaged."""
+        """Parse the output of `to_bytes`; return None if it is damaged."""
         sha256, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != sha256:
             return None
@@ -119,15 +119,14 @@ def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class StagingView:
-    """Staging directory as workers see it: paths for files and receipts."""
+    """Staging directory for workers, without the lock: paths of files and receipts."""
 
     folder: Path
 
     def path(self, name: str) -> Path:
         """Return the path of a file to write, and create its folder.
 
-        Raises:
-            RetryableError: Another builder took over and renamed the staging directory.
+        Raise RetryableError if another builder took over and renamed the staging directory.
         """
         path = self.folder / name
         if not path.parent.is_dir():
@@ -138,31 +137,27 @@ class StagingView:
         return path
 
     def write(self, name: str, data: bytes) -> OutputFile:
-        """Write a file of these bytes, which counts as one row."""
+        """Write a file with this data, which counts as one row."""
         with durable.DurableFile(self.path(name)) as file:
             file.write(data)
         return OutputFile.plain(name, 1, file)
 
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
-        """Write the receipt of a shard durably, which marks the shard as finished."""
+        """Mark a shard as finished by writing its receipt durably."""
         with durable.DurableFile(self.path(self._receipt_name(stage, shard))) as file:
             file.write(receipt.to_bytes())
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
-        """Read the receipt of a shard.
-
-        None if the shard is unfinished or its receipt is damaged.
-        """
+        """Read a shard's receipt; None if it is damaged or the shard is unfinished."""
         return read_receipt(self.folder / self._receipt_name(stage, shard))
 
     def remove_receipt(self, stage: str, shard: str) -> None:
-        """Remove the receipt of a shard, if it exists."""
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
     def finished_shards(self, stage: str = "*") -> int:
         """Count the shards with a receipt, of one stage or of all.
 
-        A stage name with a dot belongs to no shards.
+        Receipts whose stage name has a dot belong to other work.
         """
         paths = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
         return sum("." not in path.parent.name for path in paths)
@@ -177,7 +172,7 @@ class StagingDir(StagingView):
 
     Attributes:
         target: Folder of the artifact to seal.
-        has_partial_work: Whether a build that died or failed began the directory.
+        has_partial_work: Whether an earlier build, which died or failed, left a staging directory.
     """
 
     target: Path
@@ -189,8 +184,7 @@ class StagingDir(StagingView):
     ) -> artifact.Artifact:
         """Seal the artifact and move it into place.
 
-        Raises:
-            RetryableError: The lock was lost, or a file is missing or has another size.
+        Raise RetryableError if the lock was lost, or if a file is missing or has another size.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
@@ -207,20 +201,17 @@ class StagingDir(StagingView):
         return artifact.open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
-        """Remove the staging directory, because another builder sealed the artifact."""
+        """Remove the staging directory without sealing it."""
         durable.remove(self.folder)
 
     def discard_if_unstarted(self) -> None:
-        """Remove the staging directory if it contains no finished shard to continue from."""
+        """Remove the staging directory if it has no finished shard to continue from."""
         if not any((self.folder / RECEIPTS).rglob("*.json")):
             self.discard()
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove every file that is neither named nor below a kept name.
-
-    Temporary files are removed too.
-    """
+    """Remove temporary files, and files that are neither named nor in a kept folder."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
@@ -230,32 +221,29 @@ def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
 
 
 def staging_folders(target: Path) -> list[Path]:
-    """List the staging directories of a target, oldest first.
-
-    Those without a live builder can be adopted.
-    """
+    """List the staging directories of a target, oldest first."""
     return leftover_folders(target, "building")
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
-    """Return the folder in which a builder stages a target, or moves the old one to."""
+    """Return the folder where a builder stages a target, or puts the old artifact."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
 def leftover_target(folder: Path) -> Path | None:
-    """Return the artifact that a leftover folder belongs to; None for any other name."""
+    """Return the artifact folder of a leftover; None if the name is not a leftover's."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 
 
 def leftover_folders(target: Path, role: Role) -> list[Path]:
-    """List the folders `.name.<role>.<number>` next to a target, by number."""
+    """List the folders `.name.<role>.<number>` of a target, sorted by number."""
     paths = [path for path in leftovers(target) if path.name.startswith(f".{target.name}.{role}.")]
     return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=fencing_number)
 
 
 def leftovers(target: Path) -> list[Path]:
-    """List the entries next to a target that have the name of one of its leftovers."""
+    """List the entries next to a target whose names mark them as its leftovers."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if leftover_target(path) == target]
@@ -268,8 +256,8 @@ def fencing_number(folder: Path) -> int:
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
     """Make sealed files readable for all and writable for none, whatever the umask.
 
-    Only the owner may add files to its folders or remove them. A group that shares the parent folder may too, so that
-    it can replace the artifact.
+    Only the owner can add or remove files in the folders. A group that shares the parent folder can too, so that it can
+    replace the artifact.
     """
     group_bits = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):
@@ -277,7 +265,7 @@ def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def finish_seal(folder: Path, target: Path, fence: int) -> None:
-    """Remove work files, protect the folder and move it to its target: steps 2 to 4."""
+    """Run steps 2 to 4 of the seal: remove work files, make read-only, rename."""
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
     make_read_only(folder, sorted(folder.rglob("*")))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _TEMPORARY_NAME = re.compile(r"\..*\.([A-Za-z0-9-]+)\.([0-9]+)\.[0-9]+\.tmp", re.DOTALL)
 _MAX_NAME_BYTES, _MAX_HOST_CHARACTERS = 255, 40
-# Age of an abandoned file of another machine, whose processes are not visible here.
+# Processes of another machine are not visible, so its temporary files count as abandoned at this age.
 _ABANDONED_S = 86_400
 _numbers = itertools.count()
 
@@ -26,7 +26,7 @@ def _host() -> str:
 def temporary_path(path: Path) -> Path:
     """Return a path next to `path` that no other process uses.
 
-    Its name has the form `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that it has at most 255 bytes.
+    Its name is `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that the whole has at most 255 bytes.
     """
     end = f".{_host()}.{os.getpid()}.{next(_numbers)}.tmp"
     name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])
@@ -34,21 +34,17 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form of a `temporary_path` of any process."""
+    """Check whether a name has the form of `temporary_path`, of any process."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def abandoned_entries(folder: Path) -> Iterator[Path]:
-    """Yield the abandoned temporary entries in a folder.
-
-    These are entries of dead processes of this machine, and of other machines if older than a day.
-    """
+    """Yield temporary entries of dead processes, or of other machines and a day old."""
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:
             continue
-        # Another process may rename or remove the entry now.
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # another process may rename or remove the entry
             age_s = time.time() - os.lstat(folder / name).st_mtime
             if is_dead_process(int(match[2])) if match[1] == _host() else age_s > _ABANDONED_S:
                 yield folder / name

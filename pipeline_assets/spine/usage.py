@@ -8,44 +8,37 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_US = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+_OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
 _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
 def count_forked(maxrss: int, cpu_s: float) -> None:
-    """Add the usage of a worker that the fork server waited for.
-
-    `getrusage` in this process does not include this worker.
-    """
+    """Add the usage of a child of the fork server, which `getrusage` here lacks."""
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
 
 def forget_forked_cpu() -> None:
-    """Reset the CPU time of forked workers.
+    """Reset the CPU time of forked workers when the fork server has ended.
 
-    Called after the server has ended, because `getrusage` in this process then includes that time.
+    `getrusage` in this process includes that time from then on.
     """
     global _forked_cpu_s
     _forked_cpu_s = 0.0
 
 
 def peak_memory_bytes() -> int:
-    """Return the largest resident set of this process or an ended child so far.
+    """Return the largest resident set so far of this process or of one ended child.
 
-    It is the value of one process, shared memory included. In a process with several builds, a later value is never
-    smaller than an earlier one. After `exec`, as in `subprocess` and spawned workers, a program starts with the value
-    of its predecessor.
+    It includes shared memory, and never falls: of several builds in one process, a later one has at least the value of
+    an earlier one. A program after `exec`, as in `subprocess`, starts with the value of its predecessor.
     """
-    return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _US))
+    return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process, shared memory included.
-
-    0 if the system does not report it.
-    """
+    """Return this process's resident memory, shared memory included; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
@@ -53,15 +46,12 @@ def resident_bytes() -> int:
 
 def cpu_seconds() -> float:
     """Return the CPU time of this process, its ended children and forked workers."""
-    ours = (resource.getrusage(who) for who in _US)
-    return _forked_cpu_s + sum(used.ru_utime + used.ru_stime for used in ours)
+    usages = (resource.getrusage(who) for who in _OWN_USAGES)
+    return _forked_cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder, hard links counted once.
-
-    0 if it does not exist.
-    """
+    """Return the bytes of all files below a folder, hard links once; 0 if missing."""
     files: dict[tuple[int, int], int] = {}
     for path, _, names in os.walk(folder):
         for name in names:
@@ -73,10 +63,10 @@ def folder_bytes(folder: Path) -> int:
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Disable the garbage collector in the block.
+    """Disable the cyclic garbage collector in the block.
 
-    Rows are trees, which reference counting frees. Scanning them again and again takes a twelfth of the time and finds
-    nothing. Code that creates many objects calls `gc.collect(0)`.
+    Rows are trees, which reference counting frees. The collector would scan them repeatedly, which takes a twelfth of
+    the time and finds nothing. Code that creates many objects calls `gc.collect(0)`.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,8 +1,8 @@
 """Verification of the files that a build reads.
 
-No flipped bit of an input may reach an output under a valid digest. A file that a build reads from beginning to end is
-hashed by the process that reads it (`hash_while_reading`). A file with random access is hashed before (`expect_hash`).
-A file that was read in part is hashed at the end of the build (`verify_reads`).
+No flipped bit of an input may reach an output under a valid digest. So every input file is hashed: a file that is read
+from beginning to end, by the process that reads it (`hash_while_reading`); a file with random access, before it is read
+(`expect_hash`); a file that was read only in part, at the end of the build (`verify_reads`).
 """
 
 import contextlib
@@ -22,18 +22,14 @@ _THREADS = 4  # hashing releases the interpreter lock
 class Readable(Protocol):
     """Open file."""
 
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes, `size` at most; empty at the end."""
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class ExpectedHash:
-    """Hash that a file must have.
+    """Hex sha256 that a file must have, with its origin and the fix in error messages.
 
-    Attributes:
-        sha256: In hex.
-        expected_by: Origin of the hash in messages, such as `sealed with`.
-        fix: Fix in the message about another hash.
+    `expected_by` is the origin, such as `sealed with`.
     """
 
     sha256: str
@@ -42,31 +38,28 @@ class ExpectedHash:
 
 
 class _ReadLog:
-    """Files that one build reads: their expected hashes, and those verified so far."""
+    """Files that one build reads: expected hashes by path, and paths verified so far."""
 
     def __init__(self) -> None:
-        self.promises: dict[str, ExpectedHash] = {}
-        self.kept: set[str] = set()
+        self.expected: dict[str, ExpectedHash] = {}
+        self.verified: set[str] = set()
 
 
 _log: _ReadLog | None = None
-_gathered: dict[str, str] | None = None
+_collected: dict[str, str] | None = None
 
 
 @contextlib.contextmanager
 def verify_reads() -> Iterator[None]:
-    """Run the block as a build in this process, and verify the files that it reads.
+    """Run the block as a build; raise InputError if a file it reads has another hash.
 
     Files with an expected hash that were not read whole are hashed at the end.
-
-    Raises:
-        InputError: A file has another hash or is missing.
     """
     global _log
     former, _log = _log, (log := _ReadLog())
     try:
         yield
-        unread = [path for path in log.promises if path not in log.kept]
+        unread = [path for path in log.expected if path not in log.verified]
         with ThreadPoolExecutor(_THREADS) as pool:
             for path, sha256 in zip(unread, pool.map(_sha256, unread), strict=True):
                 check_hashes({path: sha256})
@@ -80,41 +73,34 @@ def collect_hashes() -> Iterator[dict[str, str]]:
 
     A worker stores these hashes in the receipt of its shard.
     """
-    global _gathered
-    former, _gathered = _gathered, {}
+    global _collected
+    former, _collected = _collected, {}
     try:
-        yield _gathered
+        yield _collected
     finally:
-        _gathered = former
+        _collected = former
 
 
-def expect_hash(path: Path, promise: ExpectedHash, is_streamed: bool) -> None:
-    """Register a file that the build in this process reads, with its expected hash.
+def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
+    """Register the expected hash of a file that a build in this process reads.
 
-    Readers of a streamed file hash it while they read; any other file is hashed here.
-
-    Raises:
-        InputError: The file has another hash.
+    The readers of a streamed file hash it while they read. Any other file is hashed here.
     """
     if _log is not None:
-        _log.promises[str(path)] = promise
-        if not is_streamed and str(path) not in _log.kept:
+        _log.expected[str(path)] = expected
+        if not is_streamed and str(path) not in _log.verified:
             check_hashes({str(path): _sha256(str(path))})
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Compare hashes of files that were read whole with their expected hashes.
-
-    Raises:
-        InputError: A file has another hash.
-    """
+    """Raise InputError if a file that was read whole does not have its expected hash."""
     if _log is None:
         return
     for path, sha256 in reads.items():
-        promise = _log.promises.get(path)
-        if promise is not None and sha256 != promise.sha256:
-            raise InputError(f"sha256 is {sha256}, {promise.expected_by} {promise.sha256}", path, promise.fix)
-        _log.kept.add(path)
+        expected = _log.expected.get(path)
+        if expected is not None and sha256 != expected.sha256:
+            raise InputError(f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}", path, expected.fix)
+        _log.verified.add(path)
 
 
 def _sha256(path: str) -> str:
@@ -125,15 +111,12 @@ def _sha256(path: str) -> str:
 
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
-    """Wrap an open file, at its beginning, so that reading it to its end hashes it.
-
-    Outside a build the file is returned as it is.
-    """
-    return file if _log is None and _gathered is None else _Hashed(file, path)
+    """Wrap a file, open at its start, so that reading it to its end hashes it."""
+    return file if _log is None and _collected is None else _Hashed(file, path)
 
 
 class _Hashed:
-    """File that reports its hash when its end was read."""
+    """File that reports its hash when it has been read to the end."""
 
     def __init__(self, file: Readable, path: Path) -> None:
         self._file, self._path = file, path
@@ -144,8 +127,8 @@ class _Hashed:
         self._hash.update(data)
         if not data:
             hashes = {str(self._path): self._hash.hexdigest()}
-            if _gathered is None:
+            if _collected is None:
                 check_hashes(hashes)
             else:
-                _gathered.update(hashes)
+                _collected.update(hashes)
         return data

@@ -1,14 +1,16 @@
 r"""Replacement of control characters before text reaches a terminal, log or page.
 
-Names, rows and answers of servers may contain escape sequences, which a terminal would obey. C0 controls become their
-Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\uXXXX`, which is the same text
+Names, rows and responses of servers may contain escape sequences, which a terminal would obey. C0 controls become their
+Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\uXXXX`, which means the same
 inside JSON.
 """
 
 import logging
 
+# Line and paragraph separators; embeddings and overrides of the writing direction; isolates of it.
 _REORDERING = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 
+# U+2400 + code is the picture of a C0 control, as in Unicode's block "Control Pictures".
 VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_REORDERING)
 }

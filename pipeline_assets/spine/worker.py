@@ -27,11 +27,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """Call of a stage in a worker.
-
-    Attributes:
-        stage: Name under which the receipt is committed; None for a probe, which commits nothing.
-    """
+    """Call of a stage in a worker; a `stage` of None commits no receipt."""
 
     shard: S
     window: Window
@@ -49,14 +45,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Exception that was raised in another process, and its traceback."""
+    """Exception of another process, and its traceback."""
 
     error: BaseException
     trace: str
 
     @classmethod
     def from_exception(cls, error: Exception) -> "Failure":
-        """Wrap the exception being handled: itself if it can be pickled, else its text."""
+        """Wrap the exception that is being handled, or its text if it cannot be pickled."""
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
@@ -65,17 +61,11 @@ class Failure:
 
 
 class Process(Protocol):
-    """Methods of a worker's process that the pool uses.
-
-    `multiprocessing.Process` has them.
-    """
+    """Methods of `multiprocessing.Process` that the pool uses."""
 
     @property
     def exitcode(self) -> int | None:
-        """Exit status, or minus the signal that killed it.
-
-        None while it runs or if unknown.
-        """
+        """Exit status, or the negative signal number; None while it runs or if unknown."""
 
     def join(self, timeout: float | None = None) -> None: ...
 
@@ -105,17 +95,14 @@ class Worker(Generic[S]):
 
     def send_job(self, job: Job[S]) -> None:
         self.job = job
-        with contextlib.suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # it died before it got the job; `answer` reports that
+        # If the worker died before it got the job, `answer` reports that.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(job)
 
     def answer(self) -> Receipt | None:
         """Return the receipt of the job; None if the worker died.
 
-        Raises:
-            InputError: The stage raised it. Any other exception is raised too, with the shard and the worker's
-                traceback.
+        An exception of the stage is raised, with the shard and the worker's traceback unless it is an InputError.
         """
         job, self.job = self.job, None
         try:
@@ -143,21 +130,17 @@ class Worker(Generic[S]):
 def describe_exit(process: Process) -> str:
     """Describe the signal or exit status of a process that ended."""
     code = process.exitcode
-    if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name}" + (
-            ", out of memory perhaps" if code == -signal.SIGKILL else ""
-        )
-    return f"exit status {code}"
+    if code is None or code >= 0:
+        return f"exit status {code}"
+    guess = ", out of memory perhaps" if code == -signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-code).name}{guess}"
 
 
 _ours: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the parent's pipe ends in its forks.
-
-    A pipe ends only when every copy of its other end is closed.
-    """
+    """Close the parent's pipe ends in a fork: a pipe ends when all copies are closed."""
     for connection in _ours:
         connection.close()
     _ours.clear()
@@ -172,11 +155,11 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
     ours, theirs = context.Pipe()
     _ours.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
-    # Ctrl-C and a hangup reach the whole terminal group; the mask, inherited through the start, leaves them to the
-    # parent.
+    # Ctrl-C and a hangup reach all processes of the terminal. The child inherits this mask, so that only the parent
+    # handles them.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    # NumPy starts a thread per core unless the user sets fewer. They spin for a tenth of a second without effect if
-    # every core has a worker.
+    # By default NumPy's BLAS starts a thread per core. If every core has a worker, these threads spin uselessly for a
+    # tenth of a second.
     is_users = _BLAS_THREADS in os.environ
     os.environ.setdefault(_BLAS_THREADS, "1")
     try:
@@ -192,7 +175,7 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
     """Run jobs and send receipts or failures until the pipe closes or the parent ends.
 
-    A worker that grew by `growth_bytes` exits, so that a fresh one replaces it; None sets no limit.
+    A worker whose memory grew by more than `growth_bytes` exits, and a fresh one replaces it; None sets no limit.
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

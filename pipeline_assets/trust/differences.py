@@ -20,7 +20,7 @@ class FileFinding:
     """File that differs between sealed and rebuilt artifact, or is damaged.
 
     Attributes:
-        damage: What is wrong with the sealed file; None if it is intact.
+        damage: Description of the sealed file's damage; None if it is intact.
     """
 
     path: str
@@ -30,16 +30,13 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """Check whether the rebuilt file matches the sealed manifest.
-
-        A damaged sealed file is then the wrong one.
-        """
+        """True if the rebuilt file matches the sealed manifest."""
         return self.sealed == self.rebuilt
 
 
 @dataclass(frozen=True)
 class Version:
-    """Version of a library or of the program, when sealed and now; None if unknown."""
+    """Version of a library or the program at the seal and now; None if unknown."""
 
     name: str
     sealed: str | None
@@ -48,10 +45,9 @@ class Version:
 
 @dataclass(frozen=True)
 class RebuildStep:
-    """Rebuild of one artifact.
+    """Rebuild of one artifact, from the target that its manifest describes.
 
     Attributes:
-        target: Target that its manifest describes.
         manifest: Manifest that the rebuild must produce.
         sealed_folder: Folder of the sealed artifact; None if only a copy of the manifest exists.
     """
@@ -66,14 +62,14 @@ class StepOutcome:
     """Outcome of a rebuild step.
 
     Attributes:
-        verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if an
-            input came out different.
+        verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if the rebuild
+            of an input differs.
         rebuilt: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
-        other_differences: Other differences of the identity (counts, decisions, inputs), a line each.
-        stored_differently: Files of equal content in other bytes, which do not count as a difference.
-        versions: Versions of libraries, and of other things, that changed since the seal.
+        other_differences: Differences of counts, decisions and inputs, a line each.
+        stored_differently: Files with equal content in other bytes, which do not count as different.
+        versions: Versions that changed since the seal.
     """
 
     step: RebuildStep
@@ -89,14 +85,14 @@ class StepOutcome:
 def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
-    `check_sealed_files` also reads and checks every sealed file.
-
-    Raises:
-        RetryableError: The sealed artifact was replaced during the rebuild.
+    `check_sealed_files` also reads and checks every sealed file. Raise RetryableError if the sealed artifact was
+    replaced during the rebuild.
     """
     sealed = step.manifest
     if step.sealed_folder is not None and read_manifest(step.sealed_folder) != sealed:
-        raise RetryableError("it was replaced meanwhile", step.sealed_folder, "run the same command again")
+        raise RetryableError(
+            "the artifact was replaced during its rebuild", step.sealed_folder, "run the same command again"
+        )
     damage = {}
     if check_sealed_files and step.sealed_folder is not None:
         damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}
@@ -109,27 +105,26 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
         if path in damage or contents.get(path) != contents_now.get(path)
     ]
     equal = [path for path, file in contents.items() if file == contents_now.get(path)]
+    identities = _other_identity(sealed.identity), _other_identity(rebuilt.identity)
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,
         is_sealed_intact=check_sealed_files and not damage,
         files=files,
-        other_differences=[]
-        if is_same
-        else changed_values(_other_identity(sealed.identity), _other_identity(rebuilt.identity)),
+        other_differences=[] if is_same else changed_values(*identities),
         stored_differently=[path for path in equal if stored.get(path) != stored_now[path]],
         versions=changed_versions(sealed.provenance, current_versions()),
     )
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[Version]:
-    """List the versions that differ from those in a provenance."""
+    """List the current versions that differ from the recorded ones in a provenance."""
     sealed = recorded_versions(provenance)
     return [Version(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]]
 
 
 def _other_identity(identity: Identity) -> dict[str, Any]:
-    """Return counts, decisions and inputs; the rest of an identity is files, or equal."""
+    """Return counts, decisions and inputs; the rest of an identity is equal, or files."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

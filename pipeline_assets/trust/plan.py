@@ -1,6 +1,6 @@
 """Plan of a recipe: what its build will read, fetch and write.
 
-It walks the targets once, upstream first. Its figures come from listings, footers of Parquet files and the recipe.
+Targets are planned once, upstream first. The figures come from listings, footers of Parquet files and the recipe.
 """
 
 import shutil
@@ -34,9 +34,9 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
-    """Check the space for a data root and a cache; one check if both are on one disk.
+    """Check the disk space for a data root and a cache, together if on one disk.
 
-    `written` bytes go to the data root, `fetched` bytes to the cache.
+    The build writes `written` bytes to the data root, and `fetched` bytes to the cache.
     """
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
@@ -45,7 +45,7 @@ def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[Cap
 
 
 def _disk(path: Path) -> tuple[int, int]:
-    """Return device and free bytes of the disk of a path, which may not exist yet."""
+    """Return device number and free bytes of a path's disk; the path need not exist."""
     path = path.absolute()
     folder = next(folder for folder in [path, *path.parents] if folder.exists())
     return folder.stat().st_dev, shutil.disk_usage(folder).free
@@ -53,7 +53,7 @@ def _disk(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class HubSample:
-    """Part of a hub dataset that is read: files, row groups and rows."""
+    """Numbers of files, row groups and rows that a build reads from a hub dataset."""
 
     files: int
     files_listed: int
@@ -62,7 +62,7 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Return the sample that inputs name; None if they name no row groups."""
+        """Add up the row groups that inputs name; None if they name none."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -74,7 +74,7 @@ class ArtifactPlan:
 
     Attributes:
         figures: Planned figures by name; empty if the artifact is built.
-        sample: Part of a hub dataset that it reads; None if it reads none.
+        sample: Part of a hub dataset that its build reads; None without a dataset.
     """
 
     status: ArtifactStatus
@@ -83,12 +83,12 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """Check whether another artifact is in its folder, which needs `--replace`."""
+        """True if its folder has another artifact, so that the build needs `--replace`."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of its tokens, less those that an interrupted build has written."""
+        """Bytes of its tokens, without the bytes that an interrupted build has written."""
         unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -102,7 +102,7 @@ class RecipePlan:
         artifacts: Plans of its artifacts, upstream first.
         fetched_bytes: Bytes that planning fetched: listings and footers.
         missing_bytes: Bytes that the build will fetch.
-        disk_checks: Checks of disk space; empty if everything is built.
+        disk_checks: Needed and free disk space; empty if everything is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -116,31 +116,25 @@ class RecipePlan:
 
 
 def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
-    """Return the plan of a recipe.
+    """Plan a recipe from the statuses of all its artifacts, see `artifact_statuses`.
 
     Only artifacts that are not built yet cause requests to a hub.
-
-    `statuses` are the states of all its artifacts, see `artifact_statuses`.
-
-    Raises:
-        InputError: The hub cannot be read.
-        UsageError: A file, a column or an external artifact that the recipe names does not exist.
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
     artifacts = [_plan_artifact(status, run, missing) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_written for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
-    rooms = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
-    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, rooms)
+    disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
+    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks)
 
 
 def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
-    """Return the plan of one artifact; add its bytes to fetch to `missing`, by file."""
+    """Plan one artifact, and add its bytes to fetch to `missing`, by file."""
     target = status.target
     for upstream in target.upstream:
         if upstream.is_external and read_manifest(run.root / upstream.folder) is None:
-            raise UsageError("nothing is sealed there", upstream.folder, "build it first, or correct the recipe")
+            raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
     if status.matches_recipe:
         return ArtifactPlan(status)
     list_files = target.kind.listing

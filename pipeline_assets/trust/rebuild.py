@@ -1,10 +1,10 @@
 """Rebuild of an artifact from its manifest, compared with the sealed one.
 
-Manifests are read back into targets that can be built; recipe files play no part. A target that is rebuilt has a
-folder relative to the scratch folder; one that is used as sealed has its absolute folder.
+Targets are derived from manifests; no recipe file is read. The folder of a target is relative to the scratch folder if
+the target is rebuilt, and absolute if its sealed artifact is used.
 
-The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash the same program continues there.
-A finished rebuild that is kept is `rebuilds/<name>`. All of `rebuilds` may be deleted at any time.
+The scratch folder is `rebuilds/<name>.unfinished` in the data root; after a crash, the same program continues there. It
+is renamed to `rebuilds/<name>` if the rebuild is kept. All of `rebuilds` may be deleted at any time.
 """
 
 import contextlib
@@ -37,26 +37,18 @@ class RebuildPlan:
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """Plan the rebuild of the artifact in `folder`.
 
-        Args:
-            folder: Folder of the artifact.
-            root: Data root, where upstream artifacts are located by digest.
-            kinds: All kinds by name.
-            with_upstream: Whether all inputs are rebuilt too. Otherwise they are used as sealed, except members, which
-                are in the artifact's own folder.
-
-        Raises:
-            UsageError: The folder has no artifact, or this program lacks its kind or its stage version.
-            InputError: The manifest was edited, or a manifest that would be rebuilt is missing.
+        Inputs are found by digest in the data root. `with_upstream` rebuilds all of them; else they are used as sealed,
+        except members, which are in the artifact's own folder.
         """
         requested = require_manifest(folder)
-        self._errors: dict[Path, InputError] = {}  # about missing inputs, by the folders of their targets
-        self._steps: dict[Path, RebuildStep] = {}  # by the folder of their target
+        self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
+        self._steps: dict[Path, RebuildStep] = {}  # by folder of the target
         self._folder, self._lineage, self._kinds, self._with_upstream = folder, Lineage(root), kinds, with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {requested.digest: (requested, folder)}
         for name in member_digests(requested):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
-        self._used_folders: dict[Path, str] = {}  # digests by their folders
+        self._used_folders: dict[Path, str] = {}  # digests by folder
         self._target(requested, folder, self._scratch_path(requested.kind, requested.digest), None)
         for step in self.steps:
             _check_stage_version(step, kinds.get(step.manifest.kind))
@@ -66,7 +58,7 @@ class RebuildPlan:
         return list(self._steps.values())
 
     def explain_missing_input(self, error: InputError) -> InputError:
-        """Return the error of a step, or the one about its missing input."""
+        """Return the error about a missing input if that caused `error`, else `error`."""
         return self._errors.get(Path(error.where), error)
 
     def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
@@ -77,8 +69,8 @@ class RebuildPlan:
             return found.manifest, found.folder
         return self._lineage.exported_copy(digest), None
 
-    def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
-        """Return the target of a manifest, whose artifact is in `place`."""
+    def _target(self, manifest: Manifest, sealed_folder: Path | None, folder: Path, partition: str | None) -> Target:
+        """Return the target of a manifest, and add a step if it will be rebuilt."""
         identity, kind = manifest.identity, self._kinds.get(manifest.kind)
         target = Target(
             kind=unknown_kind(manifest.kind, identity.stage) if kind is None else replace(kind, stage=identity.stage),
@@ -93,37 +85,37 @@ class RebuildPlan:
         )
         if folder.is_absolute():
             return target
-        return self._steps.setdefault(folder, RebuildStep(target, manifest, place)).target
+        return self._steps.setdefault(folder, RebuildStep(target, manifest, sealed_folder)).target
 
-    def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
-        """Return the target of an input of the artifact in the folder `above`."""
-        is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
-        manifest, place = self._known(entry["digest"])
+    def _upstream(self, entry: Mapping[str, Any], downstream_folder: Path) -> Target:
+        """Return the target of an input of the artifact in `downstream_folder`."""
+        is_rebuilt = not downstream_folder.is_absolute() and (self._with_upstream or "member" in entry)
+        manifest, sealed_folder = self._known(entry["digest"])
         if manifest is None and is_rebuilt:
             areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES}"
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
-        if manifest is None or (place is None and not is_rebuilt):
+        if manifest is None or (sealed_folder is None and not is_rebuilt):
             return self._missing_artifact(entry, has_manifest=manifest is not None)
-        if not is_rebuilt and place is not None:
-            folder = place.absolute()
+        if not is_rebuilt and sealed_folder is not None:
+            folder = sealed_folder.absolute()
         elif "member" in entry:
-            folder = above / entry["member"]
+            folder = downstream_folder / entry["member"]
         else:
             folder = self._scratch_path(entry["name"], entry["digest"])
         partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
-        return self._target(manifest, place, folder, partition)
+        return self._target(manifest, sealed_folder, folder, partition)
 
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
-        """Return a target for a missing artifact; it may turn out not to be read."""
-        place = self._lineage.root.absolute() / entry["digest"]
+        """Return a target for a missing artifact, which only fails if it is read."""
+        folder = self._lineage.root.absolute() / entry["digest"]
         what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
-        self._errors[place] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
-        return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], place, {})
+        self._errors[folder] = InputError(what + self._lineage.unreadable_note, self._folder, fix)
+        return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], folder, {})
 
     def _scratch_path(self, role: str, digest: str) -> Path:
-        """Return a folder name from a role; with the digest if the name is used."""
+        """Return a folder name for a role, with the digest if the name is taken."""
         name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
         if self._used_folders.setdefault(Path(name), digest) == digest:
             return Path(name)
@@ -135,12 +127,12 @@ def _check_stage_version(step: RebuildStep, kind: Kind | None) -> None:
     manifest, stage = step.manifest, step.manifest.identity.stage
     if kind is not None and kind.stage == stage:
         return
-    what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
+    what = f"{manifest.name} is a {manifest.kind}, which this program cannot build"
     if kind is not None:
-        what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
-    made_with = ", ".join(f"{name} {version}" for name, version in recorded_versions(manifest.provenance).items())
+        what = f"{manifest.name} was built by {stage}, this program has {kind.stage}"
+    versions = ", ".join(f"{name} {version}" for name, version in recorded_versions(manifest.provenance).items())
     where = step.sealed_folder or manifest.digest
-    raise UsageError(what, where, f"use the version that built it: {made_with or 'its manifest names none'}")
+    raise UsageError(what, where, f"use the version that built it: {versions or 'its manifest names none'}")
 
 
 def _describe_input(entry: Mapping[str, Any]) -> str:
@@ -156,11 +148,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """Open scratch folder.
-
-    Attributes:
-        kept: Path to which it is renamed if it is kept.
-    """
+    """Open scratch folder, and the path `kept` to which `keep` renames it."""
 
     folder: Path
     kept: Path
@@ -172,24 +160,20 @@ class ScratchFolder:
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
-        """Delete the folder."""
         self._remove_ticket()
         durable.remove(self.folder)
 
     def _remove_ticket(self) -> None:
-        """Delete the ticket, so that the next rebuild starts clean after a crash."""
+        """Remove the ticket, so that no rebuild continues here after a crash."""
         durable.remove(self.folder / _TICKET)
 
 
 @contextlib.contextmanager
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
-    """Open the scratch folder of a rebuild, exclusively.
+    """Open the scratch folder of a rebuild under a lock.
 
-    `ticket` names the artifact and the versions. A folder with another ticket is deleted, because its shards may
-    differ.
-
-    Raises:
-        InputError: Another process runs the same rebuild.
+    `ticket` has the digest of the artifact, and the versions of the program and libraries. A scratch folder with
+    another ticket is removed, because its shards may differ.
     """
     kept = root / FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)
@@ -206,14 +190,14 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Outcomes of a rebuild, and the folder of its copies; None if they were removed."""
+    """Outcomes of a rebuild, and the folder `kept` of its copies; None if removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
 
     @property
     def is_identical(self) -> bool:
-        """Check whether all artifacts match their manifests and are intact."""
+        """True if every rebuilt artifact equals the sealed one, which is intact."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
     def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
@@ -224,38 +208,29 @@ class Rebuild:
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
     """Build the artifact in `folder` again from its manifest, and compare the two.
 
-    The sealed folder is not changed. Artifacts that are read are hashed, so that a damaged input is not mistaken for a
-    difference. An interrupted rebuild is continued.
+    The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
+    build. An interrupted rebuild is continued.
 
-    Args:
-        folder: Folder of the artifact.
-        run: Settings; its data root is searched for upstream artifacts by digest.
-        kinds: All kinds by name.
-        with_upstream: Whether inputs are rebuilt too, starting at the hub. Then only manifests of sealed artifacts are
-            read, and the files of `folder` for the comparison.
-        keep: Whether to keep an identical copy; a different one is always kept.
-
-    Raises:
-        UsageError: As `RebuildPlan`.
-        InputError: As `RebuildPlan`, an input is damaged, or a build failed.
+    `with_upstream` rebuilds inputs too, starting from the hub. Then only manifests of sealed artifacts are read, and
+    the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
     """
-    chain = RebuildPlan(folder, run.root, kinds, with_upstream)
-    requested = chain.steps[-1].manifest
+    plan = RebuildPlan(folder, run.root, kinds, with_upstream)
+    requested = plan.steps[-1].manifest
     ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": current_versions()}
     with scratch_folder(run.root, _scratch_name(requested), ticket) as scratch:
-        aside = replace(run, root=scratch.folder, replace=True, publishes=False)
+        scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
-        for step in chain.steps:
+        for step in plan.steps:
             changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
-            if any(target in step.target.upstream for target in changed):  # it would differ too
+            if any(target in step.target.upstream for target in changed):  # the rebuild would differ too
                 outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                artifact = build_without_checks(step.target, aside)
+                artifact = build_without_checks(step.target, scratch_run)
             except InputError as error:
-                raise chain.explain_missing_input(error) from None
+                raise plan.explain_missing_input(error) from None
             is_requested = step.sealed_folder is not None and step.sealed_folder.absolute().is_relative_to(
                 folder.absolute()
             )
@@ -268,12 +243,11 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
 
 
 def _scratch_name(manifest: Manifest) -> str:
-    """Return the name of an artifact's folder among the rebuilds."""
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
 def _remove_if_damaged(folder: Path) -> None:
-    """Delete an artifact of an interrupted rebuild if it is damaged."""
+    """Remove an artifact of an interrupted rebuild if it is damaged."""
     try:
         manifest = read_manifest(folder)
         is_damaged = manifest is not None and any(find_damage(folder, manifest))

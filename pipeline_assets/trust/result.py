@@ -1,7 +1,4 @@
-"""Results of a verification, also as JSON.
-
-A sample with one seed is always the same.
-"""
+"""Results of a verification, also as JSON."""
 
 import datetime
 import math
@@ -26,18 +23,14 @@ _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.AS
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample of files: a share in (0, 1] and a seed."""
+    """Sample of files, by a share of bytes in (0, 1] and a seed."""
 
     share: Fraction
     seed: str = "0"
 
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """Return the sample that a text states, such as `5%` or `0.05`.
-
-        Raises:
-            UsageError: The text is not a share above 0 and up to 1.
-        """
+        """Parse a share such as `5%` or `0.05`."""
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
         if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
@@ -48,16 +41,15 @@ class Sample:
         return f"{float(self.share * 100):.12g}%"
 
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Return the items of the sample, in their order.
+        """Select items whose total size is within the share, in their order.
 
-        Items are considered by seeded rank and added while the sum stays within the share of all bytes. An item larger
-        than the share is never part of the sample.
+        Items are considered by seeded rank, and an item that does not fit is skipped. So the sample depends only on
+        items and seed, and never has an item larger than the share.
         """
         budget = math.floor(self.share * sum(map(size, items)))
+        ranks = [seeded_rank("sample", self.seed, *names(item)) for item in items]
         chosen = set()
-        for number in sorted(
-            range(len(items)), key=lambda number: seeded_rank("sample", self.seed, *names(items[number]))
-        ):
+        for number in sorted(range(len(items)), key=ranks.__getitem__):
             if size(items[number]) <= budget:
                 budget -= size(items[number])
                 chosen.add(number)
@@ -73,10 +65,9 @@ class Scope:
     """Extent of a verification.
 
     Attributes:
-        root: Data root, to verify upstream artifacts and its hub cache; None verifies the artifact and its members.
-        sample: Sample of the bytes to read; None reads all.
-        content: Whether to recompute the contents of compressed and Parquet files; a sample always does.
-        threads: Number of files read in parallel.
+        root: Data root, to verify upstream artifacts and the hub cache too; None for the artifact and its members.
+        sample: Sample of the files to read; None reads all.
+        content: Whether to recompute content hashes of compressed and Parquet files; a sample always does.
     """
 
     root: Path | None = None
@@ -88,16 +79,16 @@ class Scope:
 
 @dataclass
 class Verification:
-    """Files that were checked, and findings.
+    """Files to check, and findings.
 
     Attributes:
-        tasks: Hash tasks, one per file of the artifacts that exists in its sealed size.
+        tasks: Hash tasks, one for each file of the artifacts that has its sealed size.
         findings: All damage and all missing files.
-        scan_finding_count: Number of findings that need no reading: missing, of another size, not named.
-        label_names: Returns the names of the labels of a kind.
-        hub, sources: state of the external inputs in the hub cache and in local folders; None without upstream.
-        contents: Content error of each file whose content was recomputed; None if it is right.
-        unread_contents: Number of intact files whose content was not recomputed.
+        scan_finding_count: Number of findings of the scan: files that are missing, unnamed or of another size.
+        label_names: Function that returns the names of a kind's labels.
+        hub, sources: External inputs in the hub cache and in local folders; None without upstream.
+        contents: Error of each file whose content hash was recomputed; None if the hash is right.
+        unread_contents: Number of intact files whose content hash was not recomputed.
     """
 
     folder: Path
@@ -112,26 +103,25 @@ class Verification:
     sources: SourceFolderCheck | None = None
     contents: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
-    _complaints: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
+    _errors: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Add results of finished tasks, in any order; errors become findings."""
-        self._complaints |= {id(task): complaint for task, complaint in results}
-        for part, cure in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
-            wrong = [
-                Finding(task.paths[0], complaint + cure, task.owner)
-                for task in part
-                if (complaint := self._complaints.get(id(task))) is not None
+        self._errors |= {id(task): error for task, error in results}
+        for tasks, fix in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
+            damaged = [
+                Finding(task.paths[0], error + fix, task.owner)
+                for task in tasks
+                if (error := self._errors.get(id(task))) is not None
             ]
-            self.findings += wrong
+            self.findings += damaged
         if self.sources is not None:
-            self.sources.findings += wrong  # theirs is the last part
+            self.sources.findings += damaged  # of the last group, the source folders
 
     def artifact_state(self, task: HashTask) -> State:
-        """Return the state of a file."""
-        if id(task) not in self._complaints:
+        if id(task) not in self._errors:
             return "not_read"
-        return "as_sealed" if self._complaints[id(task)] is None else "damaged"
+        return "as_sealed" if self._errors[id(task)] is None else "damaged"
 
     @property
     def intact_tasks(self) -> list[HashTask]:
@@ -142,8 +132,8 @@ class Verification:
     def verdict(self) -> Verdict:
         """Verdict on everything that was read.
 
-        `intact` requires that every byte was read; `incomplete` means that only upstream artifacts are missing; `source
-        changed` means that only external inputs changed.
+        `intact` requires that every byte was read. `incomplete`: nothing is damaged, but upstream artifacts are
+        missing. `source changed`: only external inputs changed.
         """
         changed = len(self.sources.findings) if self.sources is not None else 0
         if len(self.findings) > len(self.chain.missing) + changed:
@@ -155,7 +145,7 @@ class Verification:
         return "intact" if not self.unread else "intact of a sample"
 
     def is_damaged(self, artifact: Artifact) -> bool:
-        """Check whether a finding contradicts an artifact's own manifest."""
+        """Check whether a finding other than a missing input is about an artifact."""
         digest = artifact.manifest.digest
         return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
 
@@ -166,24 +156,23 @@ class Verification:
 
     @property
     def all_tasks(self) -> list[HashTask]:
-        """Hash tasks of all parts."""
         return [task for part in self.task_groups for task in part]
 
     @property
     def unread(self) -> list[HashTask]:
-        """Tasks of files outside the sample."""
-        return [task for task in self.all_tasks if id(task) not in self._complaints]
+        """Tasks of files that were not read."""
+        return [task for task in self.all_tasks if id(task) not in self._errors]
 
     @property
     def bytes_checked(self) -> int:
-        """Bytes of intact files of the artifacts."""
+        """Bytes of the artifacts' intact files."""
         return sum(task.bytes for task in self.intact_tasks)
 
     @property
     def percent_read(self) -> float:
-        """Percentage of the bytes of the artifacts that was read, right or wrong."""
+        """Percentage of the artifacts' bytes that was read, intact or damaged."""
         total = sum(task.bytes for task in self.tasks)
-        read = sum(task.bytes for task in self.tasks if id(task) in self._complaints)
+        read = sum(task.bytes for task in self.tasks if id(task) in self._errors)
         return 100 * read / total if total else 100.0
 
 
@@ -191,7 +180,7 @@ SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a verification; `program` has versions and host."""
+    """Convert a verification to its JSON report; `program` has versions and host."""
     scope, hub, sources = verification.scope, verification.hub, verification.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
@@ -225,8 +214,10 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
             "not_worked_out": verification.unread_contents,
         },
         "artifacts": [
-            _named(artifact)
-            | {
+            {
+                "kind": artifact.manifest.kind,
+                "name": artifact.manifest.name,
+                "digest": artifact.manifest.digest,
                 "folder": str(artifact.folder),
                 "findings": sum(finding.artifact == artifact.manifest.digest for finding in verification.findings),
                 "files": files(task for task in verification.tasks if task.owner == artifact.manifest.digest),
@@ -249,8 +240,3 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
         "started_at_utc": verification.started_at.isoformat(timespec="seconds"),
         "program": dict(program),
     }
-
-
-def _named(artifact: Artifact) -> dict[str, str]:
-    manifest = artifact.manifest
-    return {"kind": manifest.kind, "name": manifest.name, "digest": manifest.digest}

@@ -1,7 +1,7 @@
 """Verification of an artifact, or of its whole chain, against the manifests.
 
-It reads every file, or a sample. A manifest's `storage` is in no digest, so an edited compressed file still matches if
-its sha256 there was edited too; only its content hash shows the edit. An uncompressed file has one hash for both.
+Every file is read, or a sample of the files. No digest covers a manifest's `storage`. So if a compressed file and its
+sha256 in `storage` were both edited, only its content hash shows the edit. An uncompressed file has equal hashes.
 """
 
 import contextlib
@@ -31,11 +31,7 @@ _QUIET_S = 2.0
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
     """Check manifests, names and sizes of a chain; list files to read as hash tasks.
 
-    `label_names` returns the names of the labels of a kind.
-
-    Raises:
-        InputError: The folder has no artifact, or its manifest was edited.
-        RetryableError: An artifact was removed during the scan.
+    `label_names` returns the names of a kind's labels. Raise RetryableError if an artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = collect_chain(folder, scope.root)
@@ -54,54 +50,53 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
                 tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     out_of_place = len(findings)
     findings += chain.missing
-    found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at, label_names)
+    verification = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
-        found.sources, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
-        found.hub = check_hub_cache(scope.root / CACHE_FOLDER, hub_files)
-        findings += [*found.hub.findings, *found.sources.findings]
-    return found
+        verification.sources, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
+        verification.hub = check_hub_cache(scope.root / CACHE_FOLDER, hub_files)
+        findings += [*verification.hub.findings, *verification.sources.findings]
+    return verification
 
 
-def read_and_check(found: Verification) -> None:
+def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    Raises:
-        RetryableError: An artifact with findings was replaced since the scan of the chain.
+    Raise RetryableError if an artifact with findings was replaced since the scan of the chain.
     """
-    _read(found)
-    _read_contents(found)
-    if found.findings:
-        _raise_if_replaced(found)
+    _read(verification)
+    _read_contents(verification)
+    if verification.findings:
+        _raise_if_replaced(verification)
 
 
-def _raise_if_replaced(found: Verification) -> None:
+def _raise_if_replaced(verification: Verification) -> None:
     """Raise RetryableError if a finding is due to a replaced artifact."""
-    for artifact in found.chain.artifacts:
+    for artifact in verification.chain.artifacts:
         with contextlib.suppress(OSError):
-            if _is_still_damaged(found, artifact):
+            if _is_still_damaged(verification, artifact):
                 continue
         raise replaced_error(artifact.folder)
 
 
-def _is_still_damaged(found: Verification, artifact: Artifact) -> bool:
-    """Check whether the findings on an artifact recur while its folder is kept open."""
+def _is_still_damaged(verification: Verification, artifact: Artifact) -> bool:
+    """Check whether the findings on an artifact recur while its folder is pinned."""
     with pin_folder(artifact.folder) as folder:
         try:
-            now = read_manifest(folder.view)
+            now = read_manifest(folder.stable_path)
         except InputError:
-            return True  # its manifest is damaged
+            return True  # the manifest is damaged
         if now != artifact.manifest:
             return False
-        digest, present = now.digest, scan_folder(folder.view, now, found.label_names)
+        tasks = [task for task in verification.tasks if task.owner == now.digest]
+        damaged = [task for task in tasks if verification.artifact_state(task) == "damaged"]
+        if any(_has_expected_hash(folder.stable_path / task.name, task) for task in damaged):
+            return False
+        present = scan_folder(folder.stable_path, now, verification.label_names)
         damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
-        looked_at = [
-            finding for finding in found.findings[: found.scan_finding_count] if finding not in found.chain.broken
-        ]
-        damaged = [task for task in found.tasks if task.owner == digest and found.artifact_state(task) == "damaged"]
-        return all(finding.where in damaged_paths for finding in looked_at if finding.artifact == digest) and not any(
-            _has_expected_hash(folder.view / task.name, task) for task in damaged
-        )
+        scan_findings = verification.findings[: verification.scan_finding_count]
+        own = [finding for finding in scan_findings if finding.artifact == now.digest]
+        return all(finding.where in damaged_paths for finding in own if finding not in verification.chain.broken)
 
 
 def _has_expected_hash(path: Path, task: HashTask) -> bool:
@@ -111,50 +106,50 @@ def _has_expected_hash(path: Path, task: HashTask) -> bool:
         return False
 
 
-def _read(found: Verification) -> None:
-    scope, tasks = found.scope, found.all_tasks
+def _read(verification: Verification) -> None:
+    scope, tasks = verification.scope, verification.all_tasks
     if (sample := scope.sample) is not None:
-        parts = (
-            sample.select(part, lambda task: task.bytes, lambda task: (task.owner, task.name))
-            for part in found.task_groups
+        groups = verification.task_groups
+        chosen = (
+            sample.select(group, lambda task: task.bytes, lambda task: (task.owner, task.name)) for group in groups
         )
-        tasks = list(itertools.chain.from_iterable(parts))
+        tasks = list(itertools.chain.from_iterable(chosen))
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
-    found.add_results(rehash(tasks, scope.threads, progress))
+    verification.add_results(rehash(tasks, scope.threads, progress))
 
 
-def _read_contents(found: Verification) -> None:
-    """Check the content hashes of intact files; labels and raw files have none."""
-    scope = found.scope
+def _read_contents(verification: Verification) -> None:
+    """Check the content hashes of compressed files that are intact."""
+    scope = verification.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256
-        for artifact in found.chain.artifacts
+        for artifact in verification.chain.artifacts
         for file in artifact.manifest.identity.files
         if not file.is_raw
     }
-    tasks = [task for task in found.intact_tasks if (task.owner, task.name) in hashes]
+    tasks = [task for task in verification.intact_tasks if (task.owner, task.name) in hashes]
     if not scope.content and scope.sample is None:
-        found.unread_contents = len(tasks)
+        verification.unread_contents = len(tasks)
         return
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
-        complaints = pool.map(lambda task: _content_complaint(task, hashes[task.owner, task.name]), tasks)
-        for task, complaint in zip(tasks, complaints, strict=True):
+        errors = pool.map(lambda task: _content_error(task, hashes[task.owner, task.name]), tasks)
+        for task, error in zip(tasks, errors, strict=True):
             progress.add(task.bytes)
-            found.contents.append(complaint)
-            if complaint is not None:
-                found.findings.append(Finding(task.paths[0], complaint, task.owner))
+            verification.contents.append(error)
+            if error is not None:
+                verification.findings.append(Finding(task.paths[0], error, task.owner))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _content_complaint(task: HashTask, expected: str) -> str | None:
+def _content_error(task: HashTask, expected: str) -> str | None:
     [path] = task.paths
     try:
         actual = content_sha256(path)
     except InputError as error:
         return error.what
     except (pa.ArrowException, OSError) as error:
-        return f"its content can't be read ({one_line(error)})"
-    return None if actual == expected else f"its content has {actual}, the digest names {expected}"
+        return f"content cannot be read ({one_line(error)})"
+    return None if actual == expected else f"content hash is {actual}, sealed with {expected}"

@@ -100,7 +100,7 @@ def test_a_value_with_no_single_spelling_is_refused_and_named(value: object, nam
     with pytest.raises(TypeError) as refusal:
         canonical_json(value)
 
-    allowed = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null; "
+    allowed = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null; "
     assert str(refusal.value) == allowed + named
 
 
@@ -236,7 +236,7 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
         (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
         (lambda value: value["identity"]["counts"].update(ledger=[]), "Expected `object`, got `array`"),
         (lambda value: value["identity"]["counts"].update(documents=float("nan")), "invalid JSON (JSON is malformed"),
-        (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON holds dicts with text keys"),
+        (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON contains only dicts with text"),
         (lambda value: value["identity"]["counts"].update(words=1 << 64), "a number has more than 64 bits"),
         (lambda value: value["identity"]["files"][0].update(path="\ud800"), "invalid JSON ("),
         (lambda value: value["identity"]["files"][0].update(path="a\0b"), "Expected `str` matching regex"),

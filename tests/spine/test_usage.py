@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.spine.bars import end_bars, named_step
+from pipeline_assets.spine.bars import end_bars, label_bars
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.provenance import Stopwatch, git_sha, library_versions
 from pipeline_assets.spine.usage import folder_bytes, pause_gc
@@ -162,7 +162,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with terminal(monkeypatch) as shown, named_step(3, 12):
+    with terminal(monkeypatch) as shown, label_bars(3, 12):
         progress = Progress("fetch", 4, "files", every_s=0)
         clock[0] += 1
         progress.add(2, {})
@@ -179,10 +179,10 @@ def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.Monke
     results = sys.stdout
     with terminal(monkeypatch) as shown:
         first, second = Progress("fetch", 4, "files", every_s=0), Progress("hash", 4, "files", every_s=0)
-        with named_step(1, 2):
+        with label_bars(1, 2):
             first.add(1)
             assert sys.stdout is results
-        with named_step(2, 2):
+        with label_bars(2, 2):
             second.add(1)
 
     assert shown.getvalue().count("\x1b[?25h") == shown.getvalue().count("\x1b[?25l") == 2

@@ -126,7 +126,7 @@ def test_what_a_compressed_file_says_is_worked_out_where_it_is_asked_for(chain_r
     for found in (by_content, by_sample):
         assert (found.verdict, len(found.contents), found.unread_contents) == ("damaged", 5, 0)
         assert [(finding.where, finding.what) for finding in found.findings] == [
-            (shard, f"its content has {hashes[0]}, the digest names {hashes[1]}")
+            (shard, f"content hash is {hashes[0]}, sealed with {hashes[1]}")
         ]
 
 
@@ -167,5 +167,5 @@ def test_a_manifest_whose_seal_does_not_hold_is_not_built_from(chain_root: Path)
     path = chain_root / TRAIN / "manifest.json"
     overwrite(path, path.read_bytes().replace(b'"host"', b'"hosu"'))
 
-    with pytest.raises(InputError, match="other bytes than were sealed, though with the sealed identity"):
+    with pytest.raises(InputError, match="bytes differ from the sealed ones, though the identity is equal"):
         open_artifact(chain_root / TRAIN)

@@ -129,7 +129,7 @@ class TestWhatIsThere:
         recipe = recipe_of({"kind": "normalized", "source": "notes"})
 
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
-            "stage_a/mixed/normalized/notes: nothing is sealed there; build it first, or correct the recipe"
+            "stage_a/mixed/normalized/notes: no artifact is sealed here; build it first, or correct the recipe"
         )
 
     def test_a_folder_that_is_not_there_is_an_error_before_anything_is_built(self, tmp_path: Path) -> None:

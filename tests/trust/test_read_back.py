@@ -66,8 +66,8 @@ def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: 
     assert refusal(
         lambda: RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
-        f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
-        f"version 1; use the version that built it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
+        f"{made.folder('train')}: pages_v1/train was built by megatron_split version 0, this program has "
+        f"megatron_split version 1; use the version that built it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
 
 
@@ -78,7 +78,7 @@ def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_buil
         target.kind.build(target, made.run)
         assert RebuildPlan(made.folder(name), made.root, SYSTEMS.kinds, with_upstream=False).steps
 
-    with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 3"):
+    with pytest.raises(UsageError, match="was built by snapshot version 7, this program has snapshot version 3"):
         RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=True)
 
 
@@ -89,7 +89,7 @@ def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> 
     assert refusal(
         lambda: RebuildPlan(made.folder("valid"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
-        f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
+        f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program cannot build; "
         "use the version that built it: its manifest names none"
     )
 

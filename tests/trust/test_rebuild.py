@@ -138,7 +138,7 @@ def test_an_artifact_that_is_replaced_meanwhile_is_not_judged(
     monkeypatch.setattr(durable, "failpoint", lambda step, path: next(forge_once, lambda: None)())
 
     assert refusal(lambda: rebuild(valid, made.run, SYSTEMS.kinds)) == (
-        f"{valid}: it was replaced meanwhile; run the same command again"
+        f"{valid}: the artifact was replaced during its rebuild; run the same command again"
     )
 
 

@@ -32,7 +32,7 @@ def propose_corpus_pairs(
         seen = tuple(store.bands for store in dedup.seen)
         bands = memory_ranges(dedup, dedup.run_paths(sketched, BANDS), seen, _BAND_BYTES)
         rules = (seen, exact.copies, recipe.max_compared)
-        tasks = [Task.for_kernel(propose_pairs, key_range, *rules) for key_range in bands]
+        tasks = [Task.bind(propose_pairs, key_range, *rules) for key_range in bands]
     return dedup.run_tasks("propose", tasks)
 
 

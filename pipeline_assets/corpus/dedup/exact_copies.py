@@ -42,7 +42,7 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = memory_ranges(dedup, dedup.run_paths(sketched, HASHES), seen, _HASH_BYTES)
     runs = dedup.run_paths(
-        dedup.run_tasks("exact", (Task.for_kernel(find_copies_in_range, key_range, seen) for key_range in hashes))
+        dedup.run_tasks("exact", (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes))
     )
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
 

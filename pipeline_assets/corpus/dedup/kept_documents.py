@@ -30,7 +30,7 @@ def write_kept_documents(
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[POISON_ROWS])
-        tasks.append(Task.for_kernel(write_kept_shard, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+        tasks.append(Task.bind(write_kept_shard, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
     return dedup.run_tasks("keep", tasks)
 
 

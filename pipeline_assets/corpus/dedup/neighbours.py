@@ -60,9 +60,7 @@ def neighbour_tasks(
         sources += [(shard.first_number, shard.source) for shard in dedup.shards]
     device = select_faiss_device(dedup.settings.faiss_gpu)
     rules = (exact.copies, sources, recipe, max_compared, device)
-    return [
-        Task.for_kernel(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)
-    ]
+    return [Task.bind(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
 
 
 def propose_neighbours(

@@ -132,7 +132,7 @@ def find_repeating_documents(
         what = f"repetition is limited to {MAX_DOCUMENTS:,} documents, got {firsts[-1]:,}"
         raise InputError(what, "the source", "split it into several sources")
     numbered_shards = list(zip(shards, firsts, strict=False))
-    tasks = [Task.for_kernel(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
+    tasks = [Task.bind(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
     selected = list(run("windows", tasks, staging))
     dropped = _drop_repeats(run, staging, _run_paths(staging, selected), recipe, settings)
     return [
@@ -155,7 +155,7 @@ def _drop_repeats(
         return ()
     rows, max_rows = total_rows(windows), worker_bytes(settings) // _ROW_BYTES
     ranges = even_ranges(windows, rows, max(min(max_rows, -(-rows // min_parts(settings))), 1))
-    tasks = [Task.for_kernel(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
+    tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
     repeated = list(run("repeated", tasks, staging))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)
     decide = functools.partial(_decide_all, _run_paths(staging, repeated), firsts, Fraction(recipe.max_share), max_rows)

@@ -139,7 +139,7 @@ def write_decisions(
     """Write the decisions of all shards by `decide_shard`."""
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
     ids = (dedup.run_paths([sketch], IDS) for sketch in sketched)
-    tasks = (Task.for_kernel(decide_shard, shard, own, *rules) for shard, own in zip(dedup.shards, ids, strict=True))
+    tasks = (Task.bind(decide_shard, shard, own, *rules) for shard, own in zip(dedup.shards, ids, strict=True))
     return dedup.run_tasks("decide", tasks)
 
 

@@ -44,7 +44,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     run = prepare_run(staging, shards, recipe, settings)
-    sketched = run.run_tasks("sketch", (Task.for_kernel(sketch_shard, shard, recipe) for shard in shards))
+    sketched = run.run_tasks("sketch", (Task.bind(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[POISON_ROWS]:
             raise poison_row_error(sketch.notes[POISON_ROWS][0], "reading", shard.file)
@@ -85,6 +85,6 @@ def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
     members = empty_bitmap(run.documents)
     add_to_bitmap(members, np.arange(run.documents, dtype=np.uint64))
     members_file = save_bitmap(members, run.staging.path(_MEMBERS))
-    tasks = (Task.for_kernel(write_sets, shard, members_file, shingle_words, _SETS_AREA) for shard in run.shards)
+    tasks = (Task.bind(write_sets, shard, members_file, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run_tasks("shingle", tasks):
         yield from receipt.files

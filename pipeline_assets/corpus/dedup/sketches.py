@@ -132,7 +132,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: No document has the quality column.
         InputError: A line is not a Document, or two documents have the same id.
     """
-    sketched = dedup.run_tasks("sketch", (Task.for_kernel(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    sketched = dedup.run_tasks("sketch", (Task.bind(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"

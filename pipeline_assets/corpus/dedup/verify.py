@@ -46,16 +46,14 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     pairs = dedup.run_paths(proposed)
     compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
-    to_write = (Task.for_kernel(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
+    to_write = (Task.bind(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
     written = dedup.run_tasks("shingle", to_write)
     own = [SetsFile(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_parts(dedup.settings))))
-    return written, dedup.run_tasks(
-        "verify", (Task.for_kernel(verify_pairs, key_range, *rules) for key_range in by_later)
-    )
+    return written, dedup.run_tasks("verify", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
 
 
 def write_sets(

@@ -146,14 +146,14 @@ def filter_corpus(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     run = stage_runner(run_task, settings, functools.partial(load_filters, recipe))
-    tasks = [Task.for_kernel(filter_shard, shard, **rules) for shard in shards]
+    tasks = [Task.bind(filter_shard, shard, **rules) for shard in shards]
     if recipe.windows is not None:
         # Deduplication code loads slowly, so only recipes with `windows` import it.
         from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents
 
         repeats = find_repeating_documents(run, staging, shards, recipe.windows, refused_licences, settings)
         pairs = zip(shards, repeats, strict=True)
-        tasks = [Task.for_kernel(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
+        tasks = [Task.bind(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
     receipts = list(run("filter", tasks, staging))
     counts = total_counts(receipts)
     if not counts.get("documents"):

@@ -91,7 +91,7 @@ def encode_corpus(
         for number, shard in enumerate(shards)
     ]
     options = {"tokenizer": tokenizer, "zstd_level": settings.zstd_level}
-    tasks = [Task.for_kernel(encode_shard, shard, **options) for shard in to_encode]
+    tasks = [Task.bind(encode_shard, shard, **options) for shard in to_encode]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     run = stage_runner(run_task, settings, warm_up)
     receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, staging))

@@ -151,7 +151,7 @@ def _pack(
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
     ranges = row_ranges(encoded, files, recipe.seq_len)
     layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
-    tasks = [Task.for_kernel(write_rows, row_range, **layout) for row_range in ranges]
+    tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
     reserve(staging.path(INPUT_IDS), resolved.num_seqs * row_bytes)
     index = [receipt.files[1] for receipt in run("rows", tasks, staging)]
     sha256 = file_sha256(staging.path(INPUT_IDS))

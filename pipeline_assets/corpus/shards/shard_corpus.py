@@ -92,7 +92,7 @@ def _shard(
     if not rows:
         what = f"must be at most {remainder:,}, the number of tokens, got {recipe.seq_len:,}"
         raise UsageError(what, RecipeKey("shards.seq_len"), "add text, or set shorter rows")
-    tasks = [Task.for_kernel(write_shard, shard, tokenizer, dtype) for shard in token_shards(corpus, rows, recipe)]
+    tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
