@@ -166,7 +166,7 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.Re
 
 
 def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
-    """Return the mapping of (upstream, downstream) partitions; None for Dagster's default.
+    """Return the mapping of upstream to downstream partitions; None for the default.
 
     The default is right if each partition depends on the one with its name, or if one side has no partitions.
     """
@@ -181,7 +181,7 @@ def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.Part
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
-    """Check whether an artifact lacks inputs that steps of other partitions build; log them."""
+    """Check whether an artifact lacks inputs of other partitions, and log them."""
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
     missing = [

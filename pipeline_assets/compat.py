@@ -36,7 +36,7 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 
 
 def run_dagster(start_process: Callable[..., Any]) -> None:
-    """Run the `dagster` command of `sys.argv`, with another function to start processes.
+    """Run the `dagster` command of `sys.argv` with another process starter.
 
     `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for the webserver.
     """

@@ -31,7 +31,7 @@ _MAX_REPORTED = 50  # partitions of an asset in the description of a check
 def upstream_keys(
     target: Target, recipe: str, recipe_by_folder: RecipeByFolder, names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Return the inputs of an artifact by their assets, without inputs of unknown recipes."""
+    """Return the inputs of an artifact by asset, except those of unknown recipes."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe

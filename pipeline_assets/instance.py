@@ -53,7 +53,7 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root; RetryableError if the block met a database error."""
+    """Open the instance of a data root; RetryableError for database errors."""
     home = instance_home(root)
     try:
         with _instance(home) as instance:

@@ -1,4 +1,4 @@
-"""Dagster jobs that build a recipe, build its newest version, or verify a sample of it."""
+"""Dagster jobs that build, repin or verify a recipe."""
 
 import contextlib
 import functools
@@ -86,7 +86,7 @@ def repin(
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
-    """Build all artifacts, yield the events that the UI lacks, and return the failures."""
+    """Build all artifacts, yield events that the UI lacks, and return the failures."""
     waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))
@@ -158,7 +158,7 @@ def verify_sample(
 
 
 def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """List the artifacts of a recipe with their assets, after reading all recipes again."""
+    """List the artifacts of a recipe with their assets; reread all recipes."""
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 

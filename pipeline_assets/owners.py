@@ -13,7 +13,7 @@ OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 def add_owners_and_tags(
     assets: Sequence[dg.AssetsDefinition | dg.AssetSpec],
 ) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
-    """Add the configured owners (`team:data,me@example.org`) and tags (`tier=gold`) to assets.
+    """Add owners (`team:data,me@example.org`) and tags (`tier=gold`) to assets.
 
     If Dagster rejects a value, a warning is logged and none is added.
     """

@@ -87,7 +87,7 @@ class Scheduled(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Read the schedules of a data root and the project, and the errors of invalid files.
+    """Read the schedules of a data root and the project, and errors of files.
 
     A schedule of the data root overrides that of the project with its name.
     """

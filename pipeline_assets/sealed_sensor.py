@@ -124,7 +124,7 @@ def _fingerprint(sealed: Sequence[_SealedAsset]) -> str:
 
 
 def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
-    """Report new events and return their number, or None if the time of a tick ran out.
+    """Report and count new events; return None if the time of a tick ran out.
 
     Damaged artifacts are skipped.
     """
@@ -178,7 +178,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
 
 
 def _must_report(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether an evaluation must be reported; damage that a sample found is kept."""
+    """Check whether to report an evaluation; damage that a sample found is kept."""
     if known is None:
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

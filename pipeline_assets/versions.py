@@ -70,7 +70,7 @@ def asset_partition(kind: str, partition: str | None, recipe: str, names: Collec
 
 
 def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
-    """Return the partitions of an asset with versions: dates, also by source if it has any."""
+    """Return the partitions of an asset with versions: dates, or source and date."""
     versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:

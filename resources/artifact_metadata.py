@@ -97,7 +97,7 @@ def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
-    """Return the measured costs, which the UI plots over runs, and a table with planned ones."""
+    """Return the measured costs of a build, and a table with planned ones."""
     values: dict[str, dg.MetadataValue] = {}
     rows = []
     for outcome in outcomes(manifest):

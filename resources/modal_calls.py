@@ -73,7 +73,7 @@ class ModalCalls:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: StagingView) -> None:
-        """Fetch pools and model to Modal's volume, or await an earlier build's call for it."""
+        """Fetch pools and model to Modal's volume; join an earlier build's call."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
@@ -209,7 +209,7 @@ class ModalCalls:
         return replace(receipt, files=[replace(remote, path=local)])
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return settings, calls, container seconds and cost, without starts of containers."""
+        """Return settings, calls, seconds and cost, without starts of containers."""
         seconds = round(sum(self._seconds), 3)
         usage = {"calls": self._calls, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}

@@ -57,7 +57,7 @@ class ModalLauncherFactory:
         return work.text_bytes // BYTES_A_TOKEN * remaining // max(shards, 1), remaining
 
     def _refusal(self, work: ScoreWork) -> UsageError | None:
-        """Return the error for a split whose recipe or inputs Modal cannot use; None if it can."""
+        """Return the error for a split that Modal cannot score; None if it can."""
         device, gpu = work.recipe.device, self.settings.gpu
         if work.pools is None:
             fix = "publish them (corpusmill nemotron publish), and score the published pools: --pool OWNER/NAME"

@@ -34,7 +34,7 @@ def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Return a check with a function's name, and its docstring's first paragraph as text."""
+    """Return a check with a function's name and its docstring's first paragraph."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 

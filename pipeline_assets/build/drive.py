@@ -30,7 +30,7 @@ class BuildReport:
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
-    """Build an artifact unless it matches its recipe, copy its manifest, run its checks.
+    """Build an artifact unless it matches its recipe, and run its checks.
 
     A failed check raises no error; see `Target.raise_if_failed`. `rerun_checks` repeats checks whose results are valid.
     """

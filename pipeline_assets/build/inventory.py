@@ -120,7 +120,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 
 def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return the state of a target; `has_leftover` if a staging or replaced folder exists."""
+    """Return the state of a target, and of its staging or replaced folders if any."""
     place = root / target.folder
     unfinished = _unfinished(place) if has_leftover else None
     sealed, explanation = target.state(root)

@@ -52,7 +52,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
-        """Return inputs by partition (or by name without one), only those of `kinds` if set."""
+        """Return inputs by partition, or else by name; only those of `kinds` if set."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]

@@ -121,7 +121,7 @@ def is_used_in(recipe: Recipe, root: Path) -> bool:
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map artifact folders, both relative to the data root and absolute, to recipe names."""
+    """Map artifact folders, relative and absolute, to recipe names."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

@@ -30,7 +30,7 @@ def recipe_path(name: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Read a recipe file whose file name must be its `name`; UsageError if they differ."""
+    """Read a recipe file; UsageError if its file name is not its `name`."""
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:

@@ -46,7 +46,7 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
 
 
 def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
-    """Write `commit` as the recipe's revision of `dataset`; return the previous revision.
+    """Write a commit as the recipe's revision of a dataset; return the previous one.
 
     Comments and the order of keys are kept; a list or mapping in brackets becomes one line. The previous revision is
     empty if the recipe had none.

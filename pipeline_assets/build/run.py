@@ -22,7 +22,7 @@ _UNLIMITED = 2**31
 
 @dataclass(frozen=True)
 class NumberSetting:
-    """Environment variable with an integer, its default if unset or empty, and its range."""
+    """Environment variable with an integer, its default and its range."""
 
     variable: str
     default: int

@@ -75,7 +75,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether a target of all partitions lacks an input that is not among `targets`."""
+    """Check whether an unpartitioned target lacks an input outside `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(
         upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)

@@ -41,7 +41,7 @@ def _evaluate_limit(artifact: Artifact, target: Target, without_limit: str) -> V
 
 
 def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that at most `max_unknown_fraction` of each source's text is lost as tokens."""
+    """Check that tokens lose at most `max_unknown_fraction` of each source's text."""
     limit = target.count_limit if isinstance(target.count_limit, LossLimit) else LossLimit()
     return limit.evaluate(tokens.manifest)
 

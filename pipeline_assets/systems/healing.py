@@ -23,7 +23,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 class HealingRecipe(Recipe):
-    """Recipe of the healing set: a sample of FineWeb-Edu, a selection of shards, token files."""
+    """Recipe of the healing set: FineWeb-Edu sample, shard selection, token files."""
 
     system: Literal["healing"]
     snapshot: SnapshotRecipe

@@ -1,4 +1,4 @@
-"""Nemotron's scores: pools → scores of rows under a language model → training subsets."""
+"""Nemotron's scores: pools → scores under a language model → training subsets."""
 
 import contextlib
 import functools
@@ -128,7 +128,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield the paths of a split's pool files, by name and in order, while they are read."""
+    """Yield the paths of a split's pool files by name, in order, while readable."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -139,7 +139,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 
 def _list_pools(target: Target, run: Run) -> Listing:
-    """List the hub files that scoring fetches: the model, and rows that are scored raw."""
+    """List the hub files that scoring fetches: the model, and raw rows."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing_bytes or {}
@@ -169,7 +169,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among upstream targets with their pool files, while they are read."""
+    """Yield the scores among upstream targets with their pool files."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

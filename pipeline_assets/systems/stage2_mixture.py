@@ -266,7 +266,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link the token files of an earlier recipe; None unless documents and tokenizer match."""
+    """Link an earlier recipe's token files; None unless their inputs match."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     if job.run.previous_recipe is None:

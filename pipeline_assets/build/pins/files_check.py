@@ -61,7 +61,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the hub cache with external inputs, which are grouped by artifact digest."""
+    """Compare the hub cache with external inputs, by artifact digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -88,7 +88,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add hash tasks for the cached spans of a file, and its class if the build read it."""
+    """Add hash tasks for a file's cached spans; classify the file if it was read."""
     check.listed += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -147,7 +147,7 @@ def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> 
 
 @dataclass
 class SourceFolderCheck(FilesCheck):
-    """Comparison of source folders with manifests; `missing` folders do not exist here."""
+    """Comparison of source folders with manifests; `missing` lists missing folders."""
 
     missing: list[Path] = field(default_factory=list)
 

@@ -27,7 +27,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of the files that loading a model needs, and `decisions` for the manifest."""
+    """Sorted names of the files that loading a model needs, with manifest decisions."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -43,7 +43,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     """
 
     def mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object with Python's parser, because some configs contain `Infinity`."""
+        """Read a JSON object with Python's parser; some configs contain `Infinity`."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):

@@ -171,7 +171,7 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
-    """Raise InputError if a pinned model's config or tokenizer does not fit the recipe.
+    """Raise InputError if a pinned model does not fit the recipe.
 
     Of a hub model, only the tokenizer is fetched.
     """
@@ -217,6 +217,6 @@ class ScoringSection(ScoringRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """Return the recipe values of a split's scores, except the model, which is an input."""
+        """Return the recipe values of a split's scores; the model is an input."""
         names = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

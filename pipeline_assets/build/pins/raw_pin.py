@@ -84,7 +84,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Pin the files of a folder by hashing them; RetryableError if they change meanwhile."""
+    """Pin the files of a folder by hashing them; RetryableError if they change."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())

@@ -54,7 +54,7 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
 
 
 def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Raise UsageError early if a source still to be filtered needs a missing detector.
+    """Raise UsageError if a source to be filtered needs a missing detector.
 
     `kind` is the name of the kind that detects languages; sealed targets need no detector.
     """

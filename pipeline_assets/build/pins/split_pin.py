@@ -48,7 +48,7 @@ RAW_STAGE = StageVersion("nemotron_raw", 2)
 
 @dataclass(frozen=True)
 class SplitFolder(InputFolder):
-    """A split in a local dataset folder; a recipe may set its file `patterns` by split."""
+    """Split in a local dataset folder, with the recipe's file patterns by split."""
 
     split: str
     patterns: Mapping[str, Sequence[str]]
@@ -208,7 +208,7 @@ class SampledSplit:
             return sum(1 for _ in itertools.islice(offsets, limit))
 
     def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
-        """Copy a file into the sparse file from the block of `first` on; yield from `first`."""
+        """Copy a file into the sparse file from `first` on, and yield the bytes."""
         offset = first - first % BLOCK_BYTES  # start of the block that contains `first`
         for block in self._blocks(file, offset):
             os.pwrite(sparse.fileno(), block, offset)

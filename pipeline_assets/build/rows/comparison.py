@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return what the content depends on, except the recipe; hub files without commits."""
+    """Return the inputs of the content, except the recipe; hub files without commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -203,7 +203,7 @@ def _row_hashes(store: RowStore) -> Iterator[_Hashed]:
 
 
 def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the first 128 bits of each value's sha256: shape (2, values), high and low."""
+    """Return 128 bits of each value's sha256 as high and low; shape (2, values)."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 

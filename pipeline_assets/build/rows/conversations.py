@@ -1,4 +1,4 @@
-"""Rows of normalised conversations, and Documents of their prompts."""
+"""Rows of normalised conversations, which include Documents of their prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -103,7 +103,7 @@ class KeptConversations(ConversationRows):
 
 
 class LayoutRows(ConversationRows):
-    """Rows of all splits of a dataset, in files that link those of the normalised splits."""
+    """Rows of all splits of a dataset, in links to the normalised files."""
 
     display_names = _labels("laid out", "laid_out")
     reads_sources = False

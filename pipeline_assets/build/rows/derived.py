@@ -97,7 +97,7 @@ class DeduplicatedRows(DerivedRows):
 
 
 class DecontaminatedRows(DerivedRows):
-    """Documents that contain no items of evaluation sets, or from which items were cut."""
+    """Documents without items of evaluation sets; items may have been cut out."""
 
     display_names = DisplayNames("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 

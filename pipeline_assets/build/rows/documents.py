@@ -57,7 +57,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents of a corpus that was read from files: a snapshot or a normalised source."""
+    """Documents that were read from files: of a snapshot or a normalised source."""
 
     reads_sources = True
 

@@ -94,7 +94,7 @@ def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> ty
 
 
 class FileRows(RowStore):
-    """Rows in files of an artifact; `files` has the row count of each, in manifest order."""
+    """Rows in files of an artifact; `files` maps paths to row counts, in order."""
 
     schema: ClassVar[RowSchema]
 

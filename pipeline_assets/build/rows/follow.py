@@ -61,7 +61,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow every document or reject with an id, in each corpus that was read from files."""
+    """Follow every document or reject with an id, from the first corpora on."""
     for folder, summary in stores.lineage.sealed.items():
         kind = stores.kinds.get(summary.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:

@@ -1,4 +1,4 @@
-"""Rows of parallel text: sentence pairs of a sample and, in equal order, of its tokens."""
+"""Rows of parallel text: sentence pairs of a sample and of its token cache."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property

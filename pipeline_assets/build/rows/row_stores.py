@@ -47,7 +47,7 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return a row by its number, or the row that contains a token; by default the first."""
+    """Return a row by its number or by one of its tokens; the first by default."""
     return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 

@@ -29,7 +29,7 @@ class SourceListing:
     root: Path
 
     def row(self, file: str, row: int) -> AnySourceRow:
-        """Return the address of a row in a file, whose name is as Documents and rows store it."""
+        """Return the address of a row in a file, named as in Documents and rows."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return LocalRow(folder / file, row, changed_after_seal(self.artifact.manifest, folder, file))
@@ -68,7 +68,7 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
 
 
 def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
-    """Return a row's file by its name in a listing; None if the listing lacks the file."""
+    """Return the name of a row's file in a listing; None if it lacks the file."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
     if isinstance(source, HubRow):

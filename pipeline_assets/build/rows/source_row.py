@@ -76,7 +76,7 @@ AnySourceRow = HubRow | LocalRow
 
 
 def format_place(row: AnySourceRow) -> str:
-    """Format the position of a row in its file; in a local file of lines, with the line."""
+    """Format the position of a row in its file, with the line of a local file."""
     if isinstance(row, HubRow):
         return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:

@@ -223,7 +223,7 @@ class RowStore(ABC):
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return the fate of an upstream row in this artifact; None if it was not an input."""
+        """Return the fate of an upstream row in this artifact; None if not an input."""
         return None
 
     def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:

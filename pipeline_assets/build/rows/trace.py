@@ -107,7 +107,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace a document from all its rows to its source; several sources may have the id."""
+    """Trace the documents with an id, one for each source, to their sources."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
