@@ -65,9 +65,10 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 
 @dataclass(frozen=True)
 class _SealedAsset:
-    """Sealed artifact with the asset that shows it; `target` is None if no recipe requests it.
+    """Sealed artifact with the asset that shows it.
 
-    `is_outdated` is set if local source files changed, for which no manifest would show it.
+    `target` is None if no recipe requests the artifact. `is_outdated` means that local source files changed, which no
+    manifest shows.
     """
 
     folder: Path

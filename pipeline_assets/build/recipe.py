@@ -45,7 +45,7 @@ class Recipe(RecipeSection):
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
-        """Yield contradictions between sections, and missing folders unless `root` is None.
+        """Yield contradictions between sections and, below a root, missing folders.
 
         They are reported together with invalid keys, so `values` may have the wrong types: such values are skipped.
         """

@@ -73,7 +73,7 @@ class ModelSection(RecipeSection):
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """Return the pin's recipe values; none for a folder, which its file hashes identify."""
+        """Return the pin's recipe values; empty for a folder, pinned by its hashes."""
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
