@@ -61,7 +61,7 @@ def compiled(function: F) -> F:
     return cast(F, numba.njit(cache=_is_writable(_cache_folder()))(function))
 
 
-def inner(function: F) -> F:
+def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
     Its code is cached with its callers. Without wrappers for calls from Python, a kernel of many small functions

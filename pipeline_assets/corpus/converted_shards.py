@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pipeline_assets.corpus.doc_ids import IdsWriter, read_repeats, write_repeats
+from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
@@ -195,7 +195,7 @@ def finalize_shard(
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.converted.counts)
     rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
-    occurrences = read_repeats(shard.repeats, shard.rows)
+    occurrences = read_occurrences(shard.repeats, shard.rows)
     first_row = 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as writer,

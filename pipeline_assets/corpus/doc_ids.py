@@ -132,7 +132,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
     return written
 
 
-def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
+def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
     """Yield the occurrence number of each row's id: 0 for the first, 2 for the second.
 
     `path` is the shard's file of `write_repeats`. It is in the order of hashes, so it is read once per `_WINDOW_ROWS`
@@ -187,7 +187,7 @@ class _Run:
         self.start += len(self.ids)
 
     @property
-    def end(self) -> _MergePosition:
+    def last_position(self) -> _MergePosition:
         """Position of the last id that was read."""
         high, low, _ = self.ids[-1].tolist()
         return high, low, self.number
@@ -195,7 +195,7 @@ class _Run:
     def consume(self, bound: _MergePosition | None) -> NDArray[np.void]:
         """Remove and return the ids up to a bound, or all that were read."""
         count = len(self.ids)
-        if bound is not None and self.end > bound:
+        if bound is not None and self.last_position > bound:
             high, low, number = bound
             # Find the ids with the bound's high half, then the bound's place among their low halves. An id equal to the
             # bound is before it if its run is before the bound's run.
@@ -217,7 +217,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArr
     while runs:
         for run in runs:
             run.read(max_ids)
-        bound = min((run.end for run in runs if run.has_more), default=None)
+        bound = min((run.last_position for run in runs if run.has_more), default=None)
         parts = [run.consume(bound) for run in runs]
         ids = np.concatenate(parts)
         owners = np.repeat(np.array([run.shard for run in runs], np.int32), list(map(len, parts)))

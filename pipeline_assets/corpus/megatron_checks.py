@@ -101,7 +101,7 @@ def no_valid_text_in_train(dataset: Artifact) -> Verdict:
 
     Some may, because the source dataset repeats pages across dumps.
     """
-    repeated, valid = _count_valid_in_train(dataset, _token_runs)
+    repeated, valid = _count_valid_in_train(dataset, _document_tokens)
     summary = f"{repeated:,} of {valid:,} valid documents have the text of a train document"
     return Verdict(repeated == 0, summary, {"valid_texts_in_train": repeated})
 
@@ -119,7 +119,7 @@ def _doc_ids(split: Artifact) -> list[bytes]:
     return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id").to_pylist()]
 
 
-def _token_runs(split: Artifact) -> list[memoryview]:
+def _document_tokens(split: Artifact) -> list[memoryview]:
     """Return each document's ids as mapped bytes; equal ids decode to equal texts."""
     dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)

@@ -85,7 +85,7 @@ def build_split(
         for number, file in enumerate(shards)
     ]
 
-    def encode(tokenizer: TokenizerFile) -> _Joined:
+    def encode(tokenizer: TokenizerFile) -> _JoinedShards:
         encoded = _encode_shards(staging, to_encode, tokenizer, recipe, split, settings)
         return _join_shards(staging, to_encode, budget, encoded)
 
@@ -140,7 +140,7 @@ def _encode_shards(
     return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, staging, settings, warm_up)
 
 
-class _Joined(NamedTuple):
+class _JoinedShards(NamedTuple):
     """Joined shards of a split.
 
     Attributes:
@@ -158,7 +158,7 @@ class _Joined(NamedTuple):
 
 def _join_shards(
     staging: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]
-) -> _Joined:
+) -> _JoinedShards:
     """Join encoded shards in order up to the budget, while workers encode later ones."""
     receipts: list[Receipt] = []
     lengths: list[NDArray[np.int32]] = []
@@ -186,7 +186,9 @@ def _join_shards(
         OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
         documents.output(DOCUMENTS),
     ]
-    return _Joined(receipts, files, all_lengths, cut.rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist())
+    return _JoinedShards(
+        receipts, files, all_lengths, cut.rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
+    )
 
 
 def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:

@@ -13,7 +13,7 @@ class Bar(NamedTuple):
 
     amount: int
     label: str
-    which: str
+    range_text: str
 
 
 def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:

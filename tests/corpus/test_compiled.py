@@ -20,12 +20,12 @@ def stepped(number: int) -> int:
     return added(number)
 """
 HELPERS = """\
-from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.compiled import compiled_inner
 
 STEP = 1
 
 
-@inner
+@compiled_inner
 def added(number: int) -> int:
     return number + STEP
 """

@@ -28,7 +28,7 @@ def written(folder: Path, shards: list[list[str]]) -> list[Path]:
 def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
     """Shard → row → which document of its id it is, of those whose id came before."""
     files = doc_ids.write_repeats(written(folder, shards), StagingView(folder))
-    times = [list(doc_ids.read_repeats(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
+    times = [list(doc_ids.read_occurrences(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
     assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
     return {
         shard: {row: nth for row, nth in enumerate(of_shard) if nth}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.spine.durable import DurableFile
 
@@ -29,7 +29,7 @@ def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> Non
         members[number >> _3] |= _ONE << np.uint8(number & _7)  # set bit number % 8 of byte number // 8
 
 
-@inner
+@compiled_inner
 def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     """Check whether a bitmap contains a document."""
     number = order & _NUMBER

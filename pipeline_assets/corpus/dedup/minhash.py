@@ -15,7 +15,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mix_bits
 
@@ -100,7 +100,7 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
     return signed
 
 
-@inner
+@compiled_inner
 def _murmur_mix(shingle: np.uint64) -> np.uint32:
     """Mix the lower 32 bits of a shingle's hash by MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)

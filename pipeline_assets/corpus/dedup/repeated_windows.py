@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.dedup_run import min_parts, worker_bytes
 from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.sorted_runs import (
@@ -221,7 +221,7 @@ def _decide_all(
     return Receipt(files, {})
 
 
-@inner
+@compiled_inner
 def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
     """Return the number of a window among the repeated windows of all ranges."""
     # The range, in the upper half, has `firsts` windows before it; the lower half counts within the range.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
+from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import decode_longer, to_int64
 
 BLANK = 0x20
@@ -149,7 +149,7 @@ def _normalize(
     return number
 
 
-@inner
+@compiled_inner
 def mix_bits(key: np.uint64) -> np.uint64:
     """Mix 64 bits; different keys give different results."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.filters.characters import (
     CLOSER,
     LINE_FEED,
@@ -90,7 +90,7 @@ class _Line(NamedTuple):
     is_terminal: bool
 
 
-@inner
+@compiled_inner
 def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at `at`.
 
@@ -122,7 +122,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.
     return _Line(start, end, at, words, sentences, is_terminal)
 
 
-@inner
+@compiled_inner
 def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
     # A word cannot have more characters than its line has bytes, so most lines skip the search for a long word.
     characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end

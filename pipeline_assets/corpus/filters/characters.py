@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import always_inline, inner
+from pipeline_assets.corpus.compiled import always_inline, compiled_inner
 
 # Class bits of a character. Kernels shift them down to 0 or 1: LETTER by 1, SYMBOL by 2, BULLET by 3.
 SPACE = 1  # str.isspace
@@ -56,13 +56,13 @@ def _bits(code_point: int) -> int:
     return bits
 
 
-@inner
+@compiled_inner
 def to_int64(number: np.integer | bool) -> int:
     """Convert a number to int64, so that compiled code computes in signed 64 bits."""
     return np.int64(number)  # type: ignore[return-value]
 
 
-@inner
+@compiled_inner
 def to_index(number: int | np.integer) -> int:
     """Convert a number to uint64: a signed index costs a test of its sign."""
     return np.uint64(number)  # type: ignore[return-value]
@@ -93,7 +93,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
     return to_int64(classes[code_point]) if code_point < _CLASSED else 0, width
 
 
-@inner
+@compiled_inner
 def character_before(text: NDArray[np.uint8], at: int) -> int:
     """Return the start of the character that ends before `at`; `at` must not be 0."""
     at -= 1

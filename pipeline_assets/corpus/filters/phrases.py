@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import always_inline, compiled, inner
+from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
 from pipeline_assets.corpus.filters import characters
 from pipeline_assets.corpus.filters.characters import to_index
 
@@ -161,7 +161,7 @@ def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automato
             return at, state
 
 
-@inner
+@compiled_inner
 def _is_in_scope(
     text: NDArray[np.uint8],
     start: int,

@@ -28,7 +28,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import always_inline, inner
+from pipeline_assets.corpus.compiled import always_inline, compiled_inner
 from pipeline_assets.corpus.filters.characters import to_index, to_int64
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
@@ -69,7 +69,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
     return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
 
 
-@inner
+@compiled_inner
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
@@ -91,7 +91,7 @@ def count_repetition(
     _count_grams(remaining, words, scratch, counts)
 
 
-@inner
+@compiled_inner
 def _mix(key: np.uint64) -> np.uint64:
     """Spread the bits of a key; different keys give different results."""
     # Each step can be undone: the XOR with a right shift leaves the top bits, which restore the others from the top
@@ -100,7 +100,7 @@ def _mix(key: np.uint64) -> np.uint64:
     return key ^ (key >> _SHIFT)
 
 
-@inner
+@compiled_inner
 def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
     """Clear slots, twice as many as `entries`; return the mask of their indices."""
     size = 8
@@ -125,7 +125,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
     return to_int64(first)
 
 
-@inner
+@compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
     """Fill `grams` and `counts` for single words, and `repeated` with all words."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
@@ -172,7 +172,7 @@ def _is_same(
     return bool(difference == _NONE)
 
 
-@inner
+@compiled_inner
 def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """Count the items (lines or paragraphs) that are copies, and their characters.
 
@@ -209,7 +209,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
     return copies, characters
 
 
-@inner
+@compiled_inner
 def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Count n-grams from 2 to 10 words; each level overwrites the one before."""
     characters = words.characters
@@ -225,7 +225,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
             break
 
 
-@inner
+@compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
     """Give keys to the n-grams that may repeat, and keep and count their words."""
     grams, repeated = scratch.grams, scratch.repeated
@@ -246,7 +246,7 @@ def _key_grams(remaining: int, scratch: Scratch) -> int:
     return kept
 
 
-@inner
+@compiled_inner
 def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
     """Number and count the n-grams by key; return the characters in copies."""
     characters, counts = words.characters, scratch.counts
@@ -266,7 +266,7 @@ def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) ->
     return copied
 
 
-@inner
+@compiled_inner
 def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
     """Keep in `repeated` the words whose n-gram repeats; set `grams` to -1 elsewhere.
 

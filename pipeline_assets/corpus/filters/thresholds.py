@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner, unaligned_u64_view
+from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
@@ -126,7 +126,7 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
     )
 
 
-@inner
+@compiled_inner
 def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     """Return the index of the first limit that a document violates, or -1."""
     for number in range(len(limits.numerator)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.compiled import compiled_inner
 from pipeline_assets.corpus.filters.characters import (
     COUNTED,
     DOT,
@@ -81,7 +81,7 @@ def allocate_spans(max_bytes: int) -> WordSpans:
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
 
-@inner
+@compiled_inner
 def find_words(
     text: NDArray[np.uint8],
     begin: int,

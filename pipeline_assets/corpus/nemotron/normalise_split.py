@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
-from pipeline_assets.corpus.doc_ids import read_repeats, write_repeats
+from pipeline_assets.corpus.doc_ids import read_occurrences, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.arrow_columns import string_column
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -160,7 +160,7 @@ def _store_rows(
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
     """Rewrite a shard with numbers after repeated ids, in the same row groups."""
     with open_parquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
-        times = read_repeats(repeats, file.metadata.num_rows)
+        times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)

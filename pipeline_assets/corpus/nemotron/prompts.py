@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.converted_shards import concatenate_lines
-from pipeline_assets.corpus.doc_ids import IdsWriter, read_repeats, write_repeats
+from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -141,7 +141,7 @@ def write_prompts(
     """Write the Documents of a shard, then its dropped rows, as two files."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
-    times, shard_row = read_repeats(shard.repeats, shard.passing), 0
+    times, shard_row = read_occurrences(shard.repeats, shard.passing), 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,

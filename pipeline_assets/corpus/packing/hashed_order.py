@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.spine.files import seeded_rank
 
 MAX_ITEMS = 2**32
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-@inner
+@compiled_inner
 def split_mix(state: np.uint64) -> np.uint64:
     """Mix 64 bits by SplitMix64's finalizer; different states give different results."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order, lower_halves
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
@@ -154,7 +154,7 @@ def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
     return np.zeros(2 * leaves, np.bool_)
 
 
-@inner
+@compiled_inner
 def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
     """Add a room to the tree or remove it, and update the nodes above."""
     node = (len(tree) >> 1) + room  # the leaf
@@ -165,7 +165,7 @@ def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
         tree[node] = tree[2 * node] or tree[2 * node + 1]
 
 
-@inner
+@compiled_inner
 def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
     """Return the smallest room in the tree of at least `minimum`; -1 if missing."""
     leaves = len(tree) >> 1

@@ -147,10 +147,10 @@ def _find_head(network: Any, folder: Path) -> LmHead:
     if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
         what = f"LM head must be a matrix of floats, got {type(head).__name__}"
         raise InputError(what, folder, "use a model whose LM head is not quantised")
-    return LmHead(head.weight, head.bias, _find_scale(config), getattr(config, "final_logit_softcapping", None))
+    return LmHead(head.weight, head.bias, _logit_scale(config), getattr(config, "final_logit_softcapping", None))
 
 
-def _find_scale(config: Any) -> float:
+def _logit_scale(config: Any) -> float:
     """Return the factor of logits, 1 for most models; Cohere and Granite set another."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 

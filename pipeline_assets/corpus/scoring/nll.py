@@ -104,7 +104,7 @@ class LanguageModel:
         """Compute the last hidden states of all rows, unpadded, shape (tokens, width)."""
         lengths = [len(row) for row in rows]
         if self.is_packed:
-            return self._packed(rows, lengths)
+            return self._packed_hidden_states(rows, lengths)
         ids = torch.zeros((len(rows), max(lengths)), dtype=torch.int64)
         is_token = torch.zeros(ids.shape, dtype=torch.bool)
         for number, row in enumerate(rows):
@@ -114,7 +114,7 @@ class LanguageModel:
         states = self.network.base_model(input_ids=ids.to(self.network.device), use_cache=False).last_hidden_state
         return torch.as_tensor(states)[is_token.to(states.device)]
 
-    def _packed(self, rows: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> torch.Tensor:
+    def _packed_hidden_states(self, rows: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> torch.Tensor:
         device = self.network.device
         # Row i has the tokens from bounds[i] to bounds[i + 1], and positions that start at 0.
         bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
-def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
+def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
     """Compute the rank of each row for a rule, which selects the lowest ranks first.
 
     A rank is the head of the sha256 of seed, rule, split and id, separated by NUL, as a big-endian integer; shape
@@ -28,30 +28,30 @@ def selection_order(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def select_candidates(rule: SubsetRule, order: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects.
 
     Balanced domains contribute one row each in turn while they have rows. So if `max_rows` grows by one, one domain
-    contributes one row more, and no domain fewer. `order` has the rank of each candidate from `selection_order`,
+    contributes one row more, and no domain fewer. `ranks` has the rank of each candidate from `selection_ranks`,
     `domains` the number of its domain, both with the shape (rows,).
     """
     if rule.max_rows is None and not rule.balance:
-        return np.ones(len(order), bool)
+        return np.ones(len(ranks), bool)
     groups = domains if rule.balance else np.zeros_like(domains)
     sizes = np.bincount(groups)
     present = sizes[sizes > 0]
-    rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(order))) * len(present)
+    rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(ranks))) * len(present)
     # Sorted by (domain, rank), a row's index minus the index of its domain's first row is its position in the domain.
-    position = np.empty(len(order), np.int64)
-    position[np.lexsort((order, groups))] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    selected = np.zeros(len(order), bool)
+    position = np.empty(len(ranks), np.int64)
+    position[np.lexsort((ranks, groups))] = np.arange(len(ranks)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    selected = np.zeros(len(ranks), bool)
     selected[np.lexsort((groups, position))[:rows]] = True  # by position, then domain: domains take turns
     return selected
 
 
 def choose_rows(
     candidates: NDArray[np.bool_],
-    order: NDArray[np.uint64],
+    ranks: NDArray[np.uint64],
     domains: NDArray[np.int32],
     rules: Sequence[SubsetRule],
     *,
@@ -59,14 +59,14 @@ def choose_rows(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows that each rule selects in turn, shape (rows, rules).
 
-    `candidates` marks rows in a rule's band that meet its conditions, `order` has the ranks from `selection_order`,
+    `candidates` marks rows in a rule's band that meet its conditions, `ranks` has the ranks from `selection_ranks`,
     both with the shape (rows, rules); `domains` has the number of each row's domain. If `disjoint`, rows that a rule
     selected are excluded from later rules.
     """
     chosen = np.zeros_like(candidates)
     for column, rule in enumerate(rules):
         rows = np.flatnonzero(candidates[:, column] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, column] = select_candidates(rule, order[rows, column], domains[rows])
+        chosen[rows, column] = select_candidates(rule, ranks[rows, column], domains[rows])
     return chosen
 
 

@@ -51,7 +51,7 @@ class Scorer:
         gpu_locks: Folder in which the processes of a build claim one GPU each; None for the first GPU.
     """
 
-    model: str
+    model_digest: str
     recipe: ScoringRecipe
     folder: Path = field(compare=False)
     vocabulary: Path | None = None

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, selection_order
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, selection_ranks
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
@@ -74,7 +74,7 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored = _ScoredRows(splits, recipe)
-    chosen = choose_rows(scored.candidates, scored.order, scored.domains, recipe.ordered, disjoint=recipe.disjoint)
+    chosen = choose_rows(scored.candidates, scored.ranks, scored.domains, recipe.ordered, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, loss, settings) if recipe.tokens else []
@@ -105,7 +105,7 @@ class _ScoredRows:
         tokens: Tokens according to the pool, shape (rows,); 0 if unknown, as `completion_tokens`.
         meets_conditions: Whether all conditions of a rule hold, shape (rows, rules).
         candidates: Whether the row is also in the rule's band, shape (rows, rules).
-        order: Ranks of the candidates of rules that may not select all, shape (rows, rules).
+        ranks: Ranks of the candidates of rules that may not select all, shape (rows, rules).
         present_columns: Columns of conditions that have a value in some row.
     """
 
@@ -117,7 +117,7 @@ class _ScoredRows:
         self.domains = np.empty(shape[0], np.int32)
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
         self.meets_conditions, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
-        self.order = np.zeros(shape, np.uint64)
+        self.ranks = np.zeros(shape, np.uint64)
         self.present_columns = set[str]()
         domains: dict[str, int] = {}
         for split, rows in self.splits():
@@ -154,8 +154,8 @@ class _ScoredRows:
             if rule.max_rows is not None or rule.balance:
                 numbers_in_table = np.flatnonzero(candidates)
                 ids = table["id"].take(to_arrow(numbers_in_table)).to_pylist()
-                order = selection_order(self.recipe.seed, name, split, ids)
-                self.order[rows.start + numbers_in_table, column] = order
+                ranks = selection_ranks(self.recipe.seed, name, split, ids)
+                self.ranks[rows.start + numbers_in_table, column] = ranks
 
 
 def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:

@@ -19,7 +19,7 @@ from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_candidates, selection_order
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
@@ -219,7 +219,7 @@ def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, bala
     draw = random.Random(seed)
     ids = [f"row-{number}" for number in range(20)]
     domains = np.array([draw.randrange(4) for _ in ids], np.int32)
-    turn = selection_order(seed, "mine", "math/low", ids)
+    turn = selection_ranks(seed, "mine", "math/low", ids)
 
     small, large = (
         select_candidates(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
@@ -299,7 +299,7 @@ def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
     draw = np.random.default_rng(seed)
     candidates = draw.random((30, len(rules))) < 0.6
     turn = np.stack(
-        [selection_order(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1
+        [selection_ranks(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1
     )
     domains, moved = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
 
