@@ -15,7 +15,7 @@ from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_versions import Period, delete_versions, version_for
+from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
@@ -82,7 +82,7 @@ def repin(
     if failures := [*version.unreachable, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
-        delete_versions(recipe, run.root, SYSTEMS, store.keep_versions, context.log.info)
+        delete_old_artifacts(recipe, run.root, SYSTEMS, store.keep_versions, context.log.info)
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:

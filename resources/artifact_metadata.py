@@ -5,7 +5,7 @@ import urllib.parse
 import dagster as dg
 from pyarrow.types import is_struct
 
-from pipeline_assets.build.figures import outcomes
+from pipeline_assets.build.figures import figure_outcomes
 from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
@@ -100,7 +100,7 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     """Return the measured costs of a build, and a table with planned ones."""
     values: dict[str, dg.MetadataValue] = {}
     rows = []
-    for outcome in outcomes(manifest):
+    for outcome in figure_outcomes(manifest):
         name, real, planned = outcome.figure, outcome.real, outcome.planned
         if real is not None and name in _IN_MB:
             values[_IN_MB[name]] = dg.MetadataValue.float(round(real / 1e6, 3))

@@ -10,7 +10,7 @@ import yaml
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.build.recipe_versions import delete_versions, list_versions
+from pipeline_assets.build.recipe_versions import delete_old_artifacts, list_versions
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
@@ -111,5 +111,5 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
     for target in new.targets():
         list(verify(tmp_path / target.folder, SYSTEMS.label_names))
         assert target.is_up_to_date(tmp_path)
-    delete_versions("small", tmp_path, SYSTEMS, 1)
+    delete_old_artifacts("small", tmp_path, SYSTEMS, 1)
     assert (tmp_path / new.target("stage2/inventory").folder).exists()

@@ -17,7 +17,7 @@ class Check:
     """Check of an artifact after its build.
 
     Attributes:
-        question: The invariant, as a sentence for the UI.
+        question: The verified condition, as a sentence for the UI.
         is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
     """
 
@@ -28,19 +28,19 @@ class Check:
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Return a check whose function reads only the artifact; see `context_check`."""
+    """Return a check from a function of the artifact alone; see `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Return a check with a function's name and its docstring's first paragraph."""
+    """Return a check from a function's name and the first paragraph of its docstring."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 
 def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verdict:
     """Check that files match their sealed size and sha256, and no other file exists."""
-    labels = dict(_labels(target))
+    labels = dict(_label_names(target))
     with forbid_replacement(artifact.folder):
         findings = list(verify(artifact.folder, lambda kind: labels.get(kind, ())))
     damage = [item for item in findings if isinstance(item, Damage)]
@@ -51,17 +51,17 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
     return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
 
 
-def _labels(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield kinds and label names of a target and its members."""
+def _label_names(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (kind name, files that no digest covers) for the members and the target."""
     for member in target.members:
-        yield from _labels(member)
+        yield from _label_names(member)
     yield target.kind.name, target.kind.labels
 
 
 def ledger_adds_up(artifact: Artifact) -> Verdict:
     """Check that rows in = out + merged + dropped + rejected.
 
-    The reject file must contain as many rows as the ledger counts.
+    The reject file must have as many rows as the ledger counts as rejected.
     """
     ledger = artifact.manifest.identity.ledger
     reject_rows = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))

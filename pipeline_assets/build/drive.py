@@ -21,7 +21,7 @@ class BuildReport:
 
     Attributes:
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks that this build ran; empty if earlier results are valid.
+        checks: Results of the checks that ran; empty if stored results are still valid.
     """
 
     artifact: Artifact
@@ -30,9 +30,10 @@ class BuildReport:
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
-    """Build an artifact unless it matches its recipe, and run its checks.
+    """Build an artifact unless it matches its recipe, and check it.
 
-    A failed check raises no error; see `Target.raise_if_failed`. `rerun_checks` repeats checks whose results are valid.
+    Checks with valid stored results run only if `rerun_checks`. A failed check raises no error; see
+    `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)
@@ -47,7 +48,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 def build_without_checks(target: Target, run: Run) -> Artifact:
     """Build an artifact unless it matches its recipe, without checks.
 
-    If another process is building it, wait up to `run.wait_s` seconds and use its result; then raise BuilderBusy.
+    If another process builds the artifact, wait for it; raise BuilderBusy after `run.wait_s` seconds.
     """
     deadline = time.monotonic() + run.wait_s
     has_logged = False

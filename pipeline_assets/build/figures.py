@@ -1,4 +1,4 @@
-"""Figures of a build: real ones from the manifest next to planned ones."""
+"""Planned and real figures of a build, such as rows, bytes and seconds."""
 
 import contextlib
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
     return {name: value if isinstance(value, int | float) else None for name, value in figures.items()}
 
 
-def outcomes(manifest: Manifest) -> list[FigureOutcome]:
-    """Return planned and real figures in display order.
+def figure_outcomes(manifest: Manifest) -> list[FigureOutcome]:
+    """Return the planned and real figures of an artifact, in display order.
 
-    Planned figures are provenance, which no digest protects; malformed ones are skipped.
+    Figures without either value are omitted. So are malformed plans, because no digest protects them.
     """
     real, stored, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
     for name, value in stored.items() if isinstance(stored, dict) else ():

@@ -1,7 +1,7 @@
 """States of the artifacts in a data root.
 
-Reading a state changes no file. A running builder is detected by trying its lock, only if a staging directory exists.
-Files are compared with their sealed sizes, not hashed.
+Reading a state changes no file. Files are compared with their sealed sizes, not hashed. The lock of a builder is tried
+only if there is a staging directory or a folder that a seal replaced.
 """
 
 import contextlib
@@ -25,11 +25,12 @@ Condition = Literal["current", "failed", "stale", "damaged", "missing", "buildin
 
 @dataclass(frozen=True)
 class PartialBuild:
-    """Staging directories of an artifact, or replaced folders that a seal moved aside.
+    """Running or interrupted build of an artifact, and the folders that it left.
 
     Attributes:
-        folders: All these folders, oldest first; the other attributes describe the newest.
-        finished_shards: Number of finished shards by stage, in order of stage names.
+        folders: Staging directories, or else folders that a seal replaced; oldest first.
+        finished_shards: Number of finished shards in the newest folder, by stage in order of stage names.
+        last_write: Time of the last write into the newest folder.
         is_sealing: Whether all shards are built and only the seal is incomplete.
         builder: Running builder; None if no process holds the lock.
     """
@@ -55,10 +56,10 @@ class ArtifactStatus:
     """State of one requested artifact.
 
     Attributes:
-        condition: `building` or `interrupted`, otherwise as `sealed`. A leftover next to an artifact that matches its
-            recipe is ignored, because no build will use it.
+        condition: `building` if a process builds the artifact; `interrupted` if a build left folders, and the sealed
+            artifact does not match its recipe; otherwise as `sealed`.
         sealed: State of the sealed artifact, even while it is being rebuilt.
-        reason: Why it is failed, stale, damaged or missing; None if it is current.
+        reason: Why `sealed` is failed, stale, damaged or missing; None if it is current.
         manifest: None if no readable artifact is sealed.
     """
 
@@ -80,7 +81,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; with `damage`, its manifest cannot be read."""
+    """Artifact that no recipe requests; `damage` is why its manifest is unreadable."""
 
     folder: Path
     name: str | None = None
@@ -93,7 +94,7 @@ class Orphan:
 def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
     """Return the state of each target of a recipe; `targets` are upstream first.
 
-    An artifact whose input is stale, damaged or failed is stale too, even if its own manifest matches.
+    An artifact that is current by itself counts as stale if an input is stale, damaged or failed.
     """
     states: dict[str, State] = {}
     statuses = []
@@ -108,7 +109,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
 
 
 def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
-    """List sealed artifacts that no target of a known recipe requests, by folder."""
+    """List the artifacts of a data root that are not in `targets`, sorted by folder."""
     requested = {lineage.root / target.folder for target in targets}
     unreadable = ((folder, error) for folder, error in lineage.unreadable.items() if folder not in requested)
     orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
@@ -120,7 +121,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 
 def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return the state of a target, and of its staging or replaced folders if any."""
+    """Return the state of a target; `upstream` has the states of its inputs by role."""
     place = root / target.folder
     unfinished = _unfinished(place) if has_leftover else None
     sealed, explanation = target.state(root)
@@ -147,9 +148,9 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
 
 
 def _unfinished(place: Path) -> PartialBuild | None:
-    """Return the running or interrupted build; None if neither exists.
+    """Return the running or interrupted build of an artifact; None without one.
 
-    The folders are listed again after the lock was read, because a build may have ended in between.
+    The folders are listed again after the lock was tried, because a build may have ended in between.
     """
     if not _partial_folders(place):
         return None
@@ -164,7 +165,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
 
 
 def _partial_folders(place: Path) -> list[Path]:
-    """List staging directories, oldest first; without any, replaced folders."""
+    """List an artifact's staging directories, or else replaced folders; oldest first."""
     return staging_folders(place) or leftover_folders(place, "old")
 
 
@@ -177,7 +178,7 @@ def _last_write(folder: Path) -> datetime.datetime:
 
 
 def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
-    """Return the end time of a build; None if its provenance does not state it."""
+    """Return the end time of a build; None if its provenance lacks the time."""
     try:
         started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)
         return started + datetime.timedelta(seconds=provenance["seconds"])

@@ -48,11 +48,11 @@ class Job:
 
     @property
     def upstream(self) -> list[Artifact]:
-        """Sealed inputs, in the order of the target."""
+        """Opened input artifacts, in the order of `target.upstream`."""
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
-        """Return inputs by partition, or else by name; only those of `kinds` if set."""
+        """Return opened inputs of `kinds` (default: all) by partition, or else by name."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -68,18 +68,18 @@ class Kind:
 
     Attributes:
         name: `system/artifact`.
-        build: Builds an artifact from its target alone, so `rebuild` can use a target read from a manifest.
+        build: Function that builds a target. It needs no recipe, so `rebuild` can pass a target read from a manifest.
         description: Markdown for the UI; the first line is a summary.
         formats: Formats of its files, as shown in the UI.
         external_inputs: Returns the local files outside the data root that a sealed artifact was built from, or None.
-        labels: Names of files that are not content, because they contain a time or a path.
+        labels: Names of files that no digest covers, because they contain a time or a path.
         checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
-        rows: Access to its rows for trace, peek, diff and scoring; None if it has no rows.
+        rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; None shows the first rows.
-        after_build: Writes additional files next to the artifact.
+        after_build: Writes files outside the artifact, also if the artifact was up to date.
         listing: Lists the external files that a build needs, before it starts; None if it needs only artifacts.
         tokens: Returns the planned number of tokens that a recipe requests; None if it sets no number.
-        pool: Dagster pool that limits parallel builds; kinds that read a hub use `hub`.
+        pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
     """
 
     name: str
@@ -130,7 +130,8 @@ class Kind:
     def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
         """Run the checks of a sealed artifact, and store their results next to it.
 
-        All results are stored in one write, so after a crash all checks run again.
+        All results are stored in one write, so after a crash all checks run again. Those of a damaged artifact are not
+        stored.
         """
         try:
             artifact = open_artifact(root / target.folder)
@@ -163,10 +164,10 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return the `build` of a kind whose files `make` writes and describes."""
+    """Return a kind's `build`: link files of the previous recipe, or else call `make`."""
 
     def build(target: Target, run: Run) -> Artifact:
-        labelled = run.with_label(target.partition)
+        labelled = run.for_partition(target.partition)
 
         def write(staging: StagingDir) -> BuildResult:
             previous = run.previous_recipe
@@ -179,7 +180,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def _reuse_earlier(staging: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
-    """Link the files of an earlier recipe's artifact if they match the target."""
+    """Link the files of an earlier recipe's artifact; None unless it matches `target`."""
     try:
         artifact = open_artifact(root / earlier.target(target.kind.name, target.partition).folder)
     except (LookupError, InputError):
@@ -193,7 +194,7 @@ def _reuse_earlier(staging: StagingDir, target: Target, root: Path, earlier: "Re
 def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
     """Return the `build` of a kind that writes only a manifest of inputs.
 
-    `describe` lists members or external files; it may hash them all, so a sealed artifact that matches is kept as is.
+    `describe` lists the inputs. It may hash all of them, so it is not called if the sealed artifact matches its recipe.
     """
 
     def build(target: Target, run: Run) -> Artifact:
@@ -201,7 +202,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
         with verify_reads():
-            content = add_plan(describe(target, run.with_label(target.partition)), target)
+            content = add_plan(describe(target, run.for_partition(target.partition)), target)
         replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
         return target.seal_manifest(run.root, content, run.provenance(), stopwatch, replace)
 
@@ -211,7 +212,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
 def _has_downstream(folder: Path, root: Path) -> bool:
     """Check whether other artifacts were derived from the artifact in a folder.
 
-    If not, a manifest that an interrupted command left can be replaced without `--replace`.
+    If none was, its manifest can be replaced without `--replace`. If the manifest is unreadable, return True.
     """
     try:
         sealed = read_manifest(folder)
@@ -221,14 +222,14 @@ def _has_downstream(folder: Path, root: Path) -> bool:
 
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:
-    """Return the content with the planned figures in its provenance."""
+    """Return a build result with the target's planned figures in its provenance."""
     planned = {name: vars(figure) for name, figure in planned_figures(target, content.external_inputs).items()}
     provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
     return replace(content, provenance=provenance)
 
 
 def planned_figures(target: Target, listed: Inputs) -> dict[str, Forecast]:
-    """Return the figures known before a build from its listed external files."""
+    """Return the figures known before a build, from its recipe and external files."""
     read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
     figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
     return figures if tokens is None else figures | {"tokens": tokens}

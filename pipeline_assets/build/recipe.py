@@ -27,7 +27,7 @@ class Recipe(RecipeSection):
         return copied
 
     def final_targets(self) -> Sequence[Target]:
-        """Return the artifacts that the recipe is for; the others are their inputs."""
+        """Return the requested artifacts; `targets` adds all their inputs."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
@@ -45,9 +45,9 @@ class Recipe(RecipeSection):
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
-        """Yield contradictions between sections and, below a root, missing folders.
+        """Yield contradictions between sections and, if `root` is set, missing folders.
 
-        They are reported together with invalid keys, so `values` may have the wrong types: such values are skipped.
+        The types of `values` are not validated yet: values of a wrong type are skipped.
         """
         return iter(())
 
@@ -66,7 +66,7 @@ class Recipe(RecipeSection):
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
-        """Return dataset and commit of every hub source."""
+        """Return (dataset, commit) of every hub dataset that the recipe reads."""
         return ()
 
     @classmethod
@@ -83,7 +83,7 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        `root` is the data root, which resolves relative folders; None does not check that folders exist.
+        Folders relative to the data root `root` must exist; None omits this check.
 
         Raises:
             UsageError: Lists all unknown keys, invalid values and contradictions with their lines.
@@ -100,7 +100,7 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and their inputs, except external ones, upstream first."""
+    """Return targets and the non-external artifacts that they read, upstream first."""
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:
@@ -115,13 +115,13 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def is_used_in(recipe: Recipe, root: Path) -> bool:
-    """Check whether a data root contains a recipe or any of its artifacts."""
+    """Check whether a data root has the file of a recipe or any of its artifacts."""
     own = root / "recipes" / f"{recipe.name}.yaml"
     return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map artifact folders, relative and absolute, to recipe names."""
+    """Map each artifact folder to its recipe's name, by relative and absolute path."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

@@ -17,7 +17,7 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """Return the file of a recipe; `name` is its path, or its name in `recipe_paths`."""
+    """Return the file of a recipe; `name` is a path, or a key of `recipe_paths`."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = recipe_paths(root)
@@ -30,7 +30,7 @@ def recipe_path(name: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Read a recipe file; UsageError if its file name is not its `name`."""
+    """Return the values of a recipe file; UsageError if `name` is not its file name."""
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:

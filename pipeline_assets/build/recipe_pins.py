@@ -1,4 +1,4 @@
-"""Pins of recipes: revisions of hub datasets, written into recipe files.
+"""Pins of recipes: commits of hub datasets, written into recipe files.
 
 Only this module accepts recipes with a branch or without a revision; all others require commits.
 """
@@ -32,7 +32,7 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
         UsageError: The recipe does not read the dataset, or reads it at several revisions.
     """
     values = read_yaml(path)
-    filled = {key: _filled(value) for key, value in values.items()}
+    filled = {key: _with_placeholders(value) for key, value in values.items()}
     read = sorted({name for name, _ in systems.parse_recipe(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
@@ -48,8 +48,8 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
 def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     """Write a commit as the recipe's revision of a dataset; return the previous one.
 
-    Comments and the order of keys are kept; a list or mapping in brackets becomes one line. The previous revision is
-    empty if the recipe had none.
+    Comments and the order of keys are kept; a list or mapping in brackets becomes one line. A missing previous revision
+    is returned as an empty string. UsageError if writing the YAML would change other values.
     """
     before = revision_in(path, dataset, systems)
     if before == commit:
@@ -73,7 +73,7 @@ _Representer.add_representer(type(None), lambda writer, _: writer.represent_scal
 
 
 def _with_revision(text: str, dataset: str, commit: str) -> str:
-    """Return a recipe's text with another revision of a dataset.
+    """Return a recipe's text with `commit` as the revision of a dataset.
 
     `parse_yaml` must have accepted the text, because ruamel.yaml limits neither nesting nor the growth of aliases.
     """
@@ -95,7 +95,7 @@ def _with_revision(text: str, dataset: str, commit: str) -> str:
 
 
 def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
-    """Yield the sections that read a dataset from a hub."""
+    """Yield the sections, nested ones too, that read a dataset from a hub."""
     if isinstance(values, dict):
         if values.get("dataset") == dataset and values.get("path") is None:
             yield values
@@ -104,13 +104,13 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
         yield from _hub_sections(value, dataset)
 
 
-def _filled(value: object) -> object:
-    """Return recipe values with a placeholder for each missing commit."""
+def _with_placeholders(value: object) -> object:
+    """Return recipe values with forty zeros for each revision that is not a commit."""
     if isinstance(value, list):
-        return [_filled(item) for item in value]
+        return [_with_placeholders(item) for item in value]
     if not isinstance(value, dict):
         return value
-    filled = {key: _filled(item) for key, item in value.items()}
+    filled = {key: _with_placeholders(item) for key, item in value.items()}
     if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
         filled["revision"] = UNPINNED
     return filled

@@ -1,7 +1,8 @@
-"""Versions of a recipe at the heads of its datasets on a day or in a week.
+"""Versions of a recipe, each with the heads of its datasets on a day or in a week.
 
 A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that every build of it reads the same commits. Its
-artifacts have their own folders; files that equal those of the version before are hard links.
+artifacts have their own folders; files that equal those of the version before are hard links. A head is the newest
+commit of a dataset's branch `main`.
 """
 
 import logging
@@ -33,8 +34,8 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version, or of the newest existing version if no head moved.
-        previous: Recipe file of the previous version; None if no head moved.
+        path: Recipe file of the version; if no head moved, of the newest version, or else the base recipe.
+        previous: Recipe file of the previous version, or else the base recipe; None if no head moved.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed.
         unreachable: Errors of datasets whose head is unknown; their previous commits are used.
     """
@@ -46,14 +47,14 @@ class Version:
 
 
 def period_start(moment: datetime, period: Period) -> str:
-    """Return the date YYYYMMDD of the day, or of the Monday of its week."""
+    """Return the date of a moment, or of the Monday of its week, as YYYYMMDD."""
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
 def version_for(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> Version:
-    """Return the version of a recipe at a moment, written if a dataset's head moved.
+    """Return the version for the period of a moment; write it if a head moved.
 
     Raises:
         TransientError: The hub did not answer.
@@ -94,17 +95,17 @@ def version_for(
 
 
 def list_versions(name: str, root: Path) -> list[Path]:
-    """List the files of a recipe's versions by date."""
+    """List the files of a recipe's versions, oldest first."""
     return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
-    """Return the file of the newest version before a date, otherwise of the recipe."""
+    """Return the file of the newest version before a date, or else the base recipe."""
     earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
-def delete_versions(
+def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
 ) -> None:
     """Remove the artifacts of all but the `keep` (at least 1) newest versions.

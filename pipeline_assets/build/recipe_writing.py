@@ -23,11 +23,11 @@ R = TypeVar("R", bound=Recipe)
 def write_new_recipe(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """Write a recipe into a data root, and return it with its file.
+    """Write a recipe of class `kind` into a data root; return recipe and file.
 
     Raises:
-        UsageError: A value is invalid, the file was written or edited by hand, or a folder has another artifact that
-            must not be replaced.
+        UsageError: A value is invalid. Or the file is not as `command` wrote it, or a folder has another artifact, and
+            `replace` is not set.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.from_mapping(content, path)
@@ -67,9 +67,9 @@ def _with_edit_mark(content: str, command: str) -> str:
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
-    """Raise UsageError if a recipe file must not be overwritten.
+    """Raise UsageError if a recipe file must not be overwritten without `replace`.
 
-    That is a file which a person wrote or edited, or which built artifacts that the new recipe does not request.
+    Such a file is not as `command` wrote it, or it built artifacts that the new recipe does not request.
     """
     if replace:
         return

@@ -69,11 +69,11 @@ class Run:
         root: Data root.
         settings: Settings of the engine: workers, memory, compression level.
         hub: Hub to read from; None if nothing is read from a hub.
-        replace: Whether a build may replace a damaged artifact, or one of another recipe.
+        replace: Whether a build may replace an artifact that is damaged or does not match its recipe.
         wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusy immediately.
-        publishes: Whether publications are uploaded to the hub; a rebuild uploads nothing.
-        remote_launcher: Creates the launcher of score shards on other machines; None scores on this machine.
-        previous_recipe: Recipe whose artifacts are linked where they match; None links none.
+        publishes: Whether publications are uploaded to the hub; False in a rebuild.
+        remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
+        previous_recipe: Earlier recipe whose artifacts are linked instead of built if they match; None links none.
     """
 
     root: Path
@@ -122,7 +122,7 @@ class Run:
             raise ValueError(f"{what} is read from a hub, but this run has no hub")
         return self.hub
 
-    def with_label(self, partition: str | None) -> Self:
+    def for_partition(self, partition: str | None) -> Self:
         """Return a copy whose progress lines name a partition."""
         return replace(self, settings=replace(self.settings, subject=partition or ""))
 

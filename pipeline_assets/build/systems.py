@@ -1,4 +1,4 @@
-"""Systems: the pages that define recipes and kinds of artifacts."""
+"""Systems: pages, that is modules, which define recipes and kinds of artifacts."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of a kind's labels; empty for an unknown kind."""
+        """Return a kind's files that no digest covers; empty for an unknown kind."""
         return self.kinds[kind].labels if kind in self.kinds else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
@@ -51,11 +51,11 @@ class Systems:
         return recipe
 
     def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
-        """Read a recipe file as a recipe of its `system`; `root` as in `from_file_values`."""
+        """Read a recipe file; `root` is as in `Recipe.from_file_values`."""
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Return a file's values as a recipe of its `system`."""
+        """Return the values of the recipe file `path` as a recipe of its `system`."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             known = ", ".join(self.pages)
@@ -63,7 +63,7 @@ class Systems:
         return self.recipe_class(system).from_file_values(values, path, root)
 
     def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
-        """Read all recipes that a data root knows by name, and the errors of invalid ones."""
+        """Return the valid recipes of `recipe_paths`, and the errors of invalid ones."""
         recipes: list[Recipe] = []
         errors: list[InputError] = []
         for path in recipe_paths(root).values():

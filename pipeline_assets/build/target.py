@@ -33,7 +33,7 @@ State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
-    """External input files of an artifact."""
+    """Local input files of an artifact, outside the data root."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the files that changed since the manifest was sealed; None if none."""
@@ -42,7 +42,7 @@ class ExternalInputs(Protocol):
 class CountLimit(Protocol):
     """Limit of a recipe on the counts of an artifact, reported as the check `check`.
 
-    It is evaluated whenever the state is read, since it may change after the build.
+    The limit is evaluated whenever the state is read, since a recipe may change it after the build.
     """
 
     @property
@@ -60,14 +60,14 @@ class Target:
         name: Name in messages and in the manifest; not in the digest.
         folder: Path relative to the data root.
         recipe: Only the recipe values that its bytes depend on; any other value would cause needless rebuilds.
-        tokenizer: {family, sha256}; None if unused.
+        tokenizer: Family and sha256 of the tokenizer; None if unused.
         partition: Key of the partition; None if its kind has none.
         name_key: Recipe key that messages suggest to change if the folder is occupied.
         export_as: File name of the manifest's copy for git; None if it is not copied.
-        intended_use: Later use of the artifact, for its provenance only: recipes with other uses share it.
+        intended_use: Use of the artifact by its recipe, for the provenance; recipes with other uses share the artifact.
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
-        is_external: Whether another recipe builds it; it then counts as up to date, however it was built.
+        is_external: Whether another recipe builds it; once sealed, it then always matches.
     """
 
     kind: "Kind"
@@ -91,7 +91,7 @@ class Target:
 
     @property
     def role(self) -> str:
-        """Kind and partition: the name of this input in downstream manifests."""
+        """Name of this artifact in manifests that list it: kind, or kind/partition."""
         return self.kind.name if self.partition is None else f"{self.kind.name}/{self.partition}"
 
     @property
@@ -100,23 +100,23 @@ class Target:
         return tuple(target for target in self.upstream if target.folder.parent == self.folder)
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
-        """Return names and digests of the upstream artifacts; InputError if unsealed."""
+        """Return roles and digests of upstream artifacts; InputError if one is not sealed."""
         artifacts = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
         return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in artifacts]
 
     def build_spec(self) -> dict[str, Any]:
-        """Return everything that the bytes depend on, except inputs."""
+        """Return everything that the bytes depend on, except the inputs."""
         return {"kind": self.kind.name, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
 
     def plan(self, root: Path) -> dict[str, Any]:
-        """Return everything that the bytes depend on.
+        """Return everything that the bytes depend on, except external files.
 
         Finished shards of an interrupted build are reused only if the plan is equal.
         """
         return self.build_spec() | {"inputs": self.inputs(root)}
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Return why a sealed manifest differs from this target; None if it matches."""
+        """Return why a manifest does not match; None if it does or `is_external` is set."""
         identity = manifest.identity
         if self.is_external:
             return None
@@ -143,7 +143,7 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state of the artifact with its reason, or its digest if current."""
+        """Return the state of the artifact, and its digest if current, or else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -172,9 +172,9 @@ class Target:
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:
-        """Check whether the artifact is current and its check results are too.
+        """Check whether the artifact is current and its stored check results are valid.
 
-        A crash can prevent the checks of a sealed artifact, and a changed count limit does not change its digest.
+        Results are missing after a crash, and are outdated if a changed count limit gives another verdict.
         """
         if self.state(root)[0] != "current":
             return False
@@ -197,12 +197,13 @@ class Target:
     def build(self, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """Build the artifact unless it matches its recipe.
 
-        `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that it read
-        does not match its pinned hash, or if an input was replaced.
+        `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
+        read does not match its pinned hash.
 
         Raises:
-            UsageError: The folder has another artifact, and `replace` is not set.
-            InputError: The folder has a damaged artifact, a check blocks an input, or another process is building.
+            UsageError: The folder has another artifact, and `replace` is not set, or its kind differs.
+            InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
+                was replaced during the build; or another process is building.
         """
         recover(root / self.folder)
         if self.matches_recipe(root):
@@ -241,12 +242,7 @@ class Target:
             return staging.seal(self.kind.name, self.name, identity, stored, provenance)
 
     def seal_manifest(
-        self,
-        root: Path,
-        content: BuildResult,
-        run_settings: Mapping[str, Any],
-        since: Stopwatch,
-        replace: bool,
+        self, root: Path, content: BuildResult, run_settings: Mapping[str, Any], since: Stopwatch, replace: bool
     ) -> Artifact:
         """Seal an artifact without files: its manifest lists members or external files.
 
@@ -277,21 +273,19 @@ class Target:
         """Raise an error if the folder has an artifact that must not be replaced.
 
         Raises:
-            UsageError: The artifact differs and `replace` is not set, or it is of another kind.
+            UsageError: The artifact does not match and `replace` is not set, or its kind differs.
             InputError: The artifact is damaged, and `replace` is not set.
         """
         state, reason = self.state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None
         if sealed is not None and sealed.kind != self.kind.name:
-            raise UsageError(
-                f"expected a {self.kind.name}, got a {sealed.kind}", root / self.folder, "choose another output folder"
-            )
+            what = f"expected a {self.kind.name}, got a {sealed.kind}"
+            raise UsageError(what, root / self.folder, "choose another output folder")
         if replace or state in ("missing", "current", "failed"):
             return
         if state == "damaged":
-            raise InputError(
-                f"the artifact is damaged ({reason})", root / self.folder, f"{_REPLACE_HINT} to build it again"
-            )
+            what, fix = f"the artifact is damaged ({reason})", f"{_REPLACE_HINT} to build it again"
+            raise InputError(what, root / self.folder, fix)
         fix = f"set another `{self.name_key}` in the recipe, or {_REPLACE_HINT}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 

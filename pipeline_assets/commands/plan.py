@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.figures import FigureOutcome, outcomes
+from pipeline_assets.build.figures import FigureOutcome, figure_outcomes
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
@@ -122,7 +122,7 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
 
 def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
     manifest = plan.status.manifest
-    return outcomes(manifest) if plan.status.matches_recipe and manifest is not None else []
+    return figure_outcomes(manifest) if plan.status.matches_recipe and manifest is not None else []
 
 
 def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:

@@ -16,7 +16,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """Return a target for each evaluation set of a recipe, in a subfolder of its name."""
+    """Return a target for each evaluation set, in a subfolder named after the set."""
     return tuple(
         EVALUATION.target(
             name,

@@ -93,9 +93,8 @@ def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
         if not matched:
             first = ", ".join(file.path for file in listed[:3]) or "no files"
             where = f"{recipe['dataset']}@{recipe['revision']}"
-            raise UsageError(
-                f"no file matches {pattern}; the dataset contains {first}", where, "correct `source.files`"
-            )
+            what = f"no file matches {pattern}; the dataset contains {first}"
+            raise UsageError(what, where, "correct `source.files`")
         files |= matched
     return sorted(files, key=lambda file: file.path)
 

@@ -42,7 +42,7 @@ _RAW = "nemotron/raw"
 def score_targets(
     recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """Return the targets of scores, of their report, and of subsets chosen by them.
+    """Return the targets of scores, of the report on them, and of subsets.
 
     `pools` maps each split (`dataset/split`) to the rows to score: its dataset's candidate pools, or its raw files.
     """
@@ -55,7 +55,7 @@ def score_targets(
 
 
 def score_outputs(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
-    """Return the targets of the report on scores and of the subsets chosen by them."""
+    """Return the targets of the report on scores, and of subsets if requested."""
     pools = {score.upstream[0].role: score.upstream[0] for score in scores}
     upstream = [*scores, *pools.values()]
     targets = [SCORE_REPORT.target(recipe, {}, upstream)]
@@ -128,7 +128,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield the paths of a split's pool files by name, in order, while readable."""
+    """Yield a split's pool or raw files in order, as {name: path}, valid in the block."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -138,11 +138,11 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
     yield {name: artifact.path(name) for name in names if pooled_split(name) == split}
 
 
-def _list_pools(target: Target, run: Run) -> Listing:
+def _list_fetched(target: Target, run: Run) -> Listing:
     """List the hub files that scoring fetches: the model, and raw rows."""
-    pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing_bytes or {})
+    pools, missing = target.upstream[0], dict(model_pin.list_fetched_model(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
-        missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing_bytes or {}
+        missing |= split_pin.list_fetched_split(replace(target, upstream=(pools,)), run).missing_bytes or {}
     return Listing(missing_bytes=missing)
 
 
@@ -162,14 +162,14 @@ NLL_SCORES = Kind(
         artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
-    listing=_list_pools,
+    listing=_list_fetched,
     pool="scoring",
 )
 
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among upstream targets with their pool files."""
+    """Yield the scores among upstream targets, with pool files for use in the block."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -152,7 +152,7 @@ class Stage2Recipe(Recipe):
     def check_local_files(self, root: Path) -> None:
         """Raise InputError early if a filter, the trainer or a tokenizer cannot be loaded."""
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
-        source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_pin.raise_if_detector_missing(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
@@ -179,10 +179,8 @@ RAW = replace(stage_a.RAW, name="stage2/raw")
 
 def _take_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_kinds.parse_source(job.recipe), job.upstream, job.run
-    hub, rows = (
-        run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None,
-        stage_a.normalise(job),
-    )
+    hub = run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None
+    rows = stage_a.normalise(job)
     return source_notes.add_source_notes(job.staging, rows, source, raw.manifest, licence_table(), hub)
 
 
@@ -266,7 +264,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link an earlier recipe's token files; None unless their inputs match."""
+    """Link token shards of the previous recipe; None unless their inputs are equal."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     if job.run.previous_recipe is None:

@@ -158,7 +158,7 @@ class StageARecipe(Recipe):
 
     def check_local_files(self, root: Path) -> None:
         """Raise InputError early if the tokenizer or language detector cannot be loaded."""
-        source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_pin.raise_if_detector_missing(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)

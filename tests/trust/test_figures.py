@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline_assets.build.figures import FigureOutcome, outcomes, real_figures
+from pipeline_assets.build.figures import FigureOutcome, figure_outcomes, real_figures
 from pipeline_assets.corpus.readers.listing import Forecast, input_figures
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
@@ -21,7 +21,7 @@ def with_provenance(manifest: Manifest, **provenance: object) -> Manifest:
 
 
 def test_figures_have_one_order_and_real_ones_are_those_of_the_manifest(split: Manifest) -> None:
-    found = outcomes(split)
+    found = figure_outcomes(split)
 
     figures = [one.figure for one in found]
     assert figures == [name for name in real_figures(split) if name in figures]
@@ -44,7 +44,7 @@ def test_building_is_told_without_planning_and_fetching(split: Manifest) -> None
 def test_a_figure_that_was_only_planned_is_told_too(split: Manifest) -> None:
     planned = {"value": 2, "basis": "footers"}
 
-    found = outcomes(with_provenance(split, planned={"text_bytes": planned, "no figure": planned}))
+    found = figure_outcomes(with_provenance(split, planned={"text_bytes": planned, "no figure": planned}))
 
     assert FigureOutcome("text_bytes", Forecast(2, "footers"), None) in found
     assert "no figure" not in [one.figure for one in found]
@@ -52,7 +52,7 @@ def test_a_figure_that_was_only_planned_is_told_too(split: Manifest) -> None:
 
 @pytest.mark.parametrize("planned", [None, [], "much", {"tokens": 3}, {"tokens": {"value": "x", "basis": ""}}])
 def test_a_plan_that_was_edited_is_passed_over(split: Manifest, planned: object) -> None:
-    assert {one.planned for one in outcomes(with_provenance(split, planned=planned))} == {None}
+    assert {one.planned for one in figure_outcomes(with_provenance(split, planned=planned))} == {None}
 
 
 def test_of_files_whose_footers_are_known_the_row_groups_count() -> None:

@@ -10,7 +10,7 @@ from real_samples import some
 from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets.build.figures import outcomes, real_figures
+from pipeline_assets.build.figures import figure_outcomes, real_figures
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -101,7 +101,9 @@ class TestBeforeAnythingWasBuilt:
 
         for one in some(planned.artifacts):
             manifest = built[one.status.target.role].manifest
-            told = {outcome.figure: outcome.planned for outcome in outcomes(manifest) if outcome.planned is not None}
+            told = {
+                outcome.figure: outcome.planned for outcome in figure_outcomes(manifest) if outcome.planned is not None
+            }
             assert told == one.figures
         [raw, *_] = planned.artifacts
         assert raw.figures["bytes_read"].value == (tmp_path / "sources" / "notes" / "rows.jsonl").stat().st_size

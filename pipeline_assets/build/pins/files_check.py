@@ -52,7 +52,7 @@ class HubCacheCheck(FilesCheck):
         whole: Files that are cached completely; to be checked against the hash in the hub's listing.
         in_part: Files of which only the row groups that a build read are cached; to be checked against the hash at the
             time of fetching, because the hub has no hash of a part.
-        not_looked_for: Inputs that are not hub files.
+        not_looked_for: Inputs that are not hub files with a hash, for which the cache is not searched.
     """
 
     whole: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the hub cache with external inputs, by artifact digest."""
+    """Compare the hub cache with external inputs, whose keys are artifact digests."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -88,7 +88,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add hash tasks for a file's cached spans; classify the file if it was read."""
+    """Add hash tasks for a file's cached bytes; classify the file if a build read it."""
     check.listed += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -123,7 +123,7 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
 
 
 def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
-    """Check whether spans, sorted by start, cover [start, stop)."""
+    """Check whether spans, sorted by start, cover the bytes [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:
             start = span.stop  # everything before is covered
@@ -131,7 +131,7 @@ def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
 
 
 def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield the differences between a cached listing and a manifest, if it is cached."""
+    """Yield how a cached listing contradicts entries; nothing if none is cached."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:
@@ -155,9 +155,9 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[Entry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
-    """Compare the files in source folders with external inputs, by artifact digest.
+    """Compare source folders with external inputs, whose keys are artifact digests.
 
-    Also returns the remaining external inputs, which were not read from folders.
+    Also return the external inputs of artifacts that were not built from a folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

@@ -27,7 +27,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of the files that loading a model needs, with manifest decisions."""
+    """Sorted names of the files that loading a model needs, and manifest decisions."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -65,7 +65,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the single weights file, which transformers prefers, or index and shards."""
+    """Return the names of the weights: a single file, or else shards and their index."""
     if WEIGHTS in names:
         return {WEIGHTS}
     if INDEX not in names:

@@ -46,7 +46,7 @@ class ModelSection(RecipeSection):
         name: Model on a hub, `owner/name` or only `name`; None for a folder.
         revision: Commit of 40 hex digits; None for a folder. Forty zeros stand for a commit that is not pinned yet:
             such a recipe is valid but cannot be built.
-        path: Local folder, absolute or relative to the data root; None for a hub. Changes no byte.
+        path: Local folder, absolute or relative to the data root; None for a hub. The path changes no byte.
     """
 
     name: Annotated[str | None, Option(f"Model on the hub. Default: {DEFAULT_MODEL}.", default=None)] = None
@@ -66,14 +66,12 @@ class ModelSection(RecipeSection):
         if self.name is not None and not is_name(self.name, "model"):
             raise ValueError(f"{self.name!r} is not a model name: write owner/name, such as {DEFAULT_MODEL}")
         if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
-            raise ValueError(
-                f"the revision of {self.name} must be a commit of 40 hex digits, got {self.revision!r}; "
-                f"get it with `corpusmill pin {self.name} --model`"
-            )
+            what = f"the revision of {self.name} must be a commit of 40 hex digits, got {self.revision!r}"
+            raise ValueError(f"{what}; get it with `corpusmill pin {self.name} --model`")
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """Return the pin's recipe values; empty for a folder, pinned by its hashes."""
+        """Return the recipe values of the model's pin; empty for a local folder."""
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
@@ -87,7 +85,7 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose the model's files as they are now; the folder's path must be absolute."""
+        """Choose among the files that the folder has now; its path must be absolute."""
         if not self.path.is_dir():
             raise UsageError("folder not found", self.path, "correct the model's `path`")
         if not has_files(self.path):
@@ -128,15 +126,15 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List the files of a model without reading their contents."""
+    """List the files of a model; only the config and the index are read."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_weights(target: Target, run: Run) -> Listing:
-    """List the hub files that a build with an uncached model fetches."""
+def list_fetched_model(target: Target, run: Run) -> Listing:
+    """List the files of a target's hub model, with the bytes missing in the cache."""
     [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
         return Listing()
@@ -148,8 +146,8 @@ def list_weights(target: Target, run: Run) -> Listing:
 def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[Path]:
     """Yield a folder with exactly the files of a pinned model, as links.
 
-    The folder is in the staging directory; the links lead to the hub cache or to the pinned folder. If that folder's
-    files differ from the pin, before or after use, InputError is raised.
+    The folder is in the staging directory; the links lead to the hub cache or to the pinned folder. If files of the
+    pinned folder differ from the pin, before or after use, InputError is raised.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
@@ -171,9 +169,9 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
-    """Raise InputError if a pinned model does not fit the recipe.
+    """Raise InputError if a pinned model cannot score with the recipe.
 
-    Of a hub model, only the tokenizer is fetched.
+    Checked are `max_length` and, if the recipe uses it, the tokenizer of a hub model, which is fetched.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
@@ -192,7 +190,7 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
 
 @contextlib.contextmanager
 def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
-    """Yield a folder of links, and name the model instead of the folder in errors."""
+    """Yield a folder of links; name the model instead in errors of the block."""
     try:
         yield linked
     except InputError as error:
@@ -210,13 +208,14 @@ class ScoringSection(ScoringRecipe):
     """Scoring of pool rows with a model, which is pinned as a separate artifact.
 
     Attributes:
-        max_unknown_fraction: Maximum share of a split's text that the model's tokenizer may lose. Changes no byte.
+        max_unknown_fraction: Maximum share of a split's text that the model's tokenizer may lose to unknown tokens.
+            Changes no byte.
     """
 
     model: ModelSection
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """Return the recipe values of a split's scores; the model is an input."""
+        """Return the recipe values of a split's scores; the model is not among them."""
         names = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

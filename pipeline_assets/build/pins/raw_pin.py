@@ -26,7 +26,7 @@ _SHOWN_FILES = 5
 def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.HubFiles) -> None:
     """Raise UsageError if a recipe has forty zeros in place of a commit.
 
-    Raises DeniedError instead if the token has no access to the dataset, because the suggested `pin` would fail.
+    If the token has no access to the dataset, raise DeniedError, because the suggested command `pin` would fail.
     """
     if revision == UNPINNED:
         try:
@@ -39,7 +39,7 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
 
 
 def model_entry_name(name: str) -> str:
-    """Return the name of a hub model in manifests.
+    """Return the name of a hub model in manifests: `models/` and its name.
 
     No dataset can have this name, because the hub does not allow `models` as an owner.
     """
@@ -52,7 +52,7 @@ def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
 
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Return the dataset or model, the commit, and the ordered files of a hub pin."""
+    """Return the dataset or model, the commit, and the listed files of a hub pin."""
     recipe = pin.identity.recipe
     name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
     return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
@@ -61,7 +61,7 @@ def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
 def fetch_pinned(
     hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
 ) -> list[source_folder.SourceFile]:
-    """Fetch the files of a pin whole into the cache, and check their hashes."""
+    """Fetch the whole files of a hub pin into the cache; return them in pinned order."""
     dataset, commit, listed = pinned_files(pin)
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
     files = []
@@ -84,7 +84,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Pin the files of a folder by hashing them; RetryableError if they change."""
+    """Pin the files of a folder by hashing them; RetryableError if they change then."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())

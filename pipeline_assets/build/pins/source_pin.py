@@ -1,4 +1,4 @@
-"""Pins of the sources of stage A."""
+"""Pins of sources: the files of a folder, or a sample of a hub dataset."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return the recipe values of a source's pin, and the local folder that it lists."""
+    """Return the recipe values of a source's pin, and its folder; None for a hub."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = input_patterns(source)
@@ -38,7 +38,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def list_inputs(target: Target, run: Run) -> Listing:
-    """List the files of a source, of a folder without reading their contents."""
+    """List the files of a folder, or the files that a sample of a hub dataset reads."""
     if target.external_inputs is None:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
@@ -53,10 +53,10 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     return hub, source.snapshot(shard_text_bytes)
 
 
-def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Raise UsageError if a source to be filtered needs a missing detector.
+def raise_if_detector_missing(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
+    """Raise UsageError if the language detector of a source cannot be loaded.
 
-    `kind` is the name of the kind that detects languages; sealed targets need no detector.
+    Only sources are checked whose filtered documents (kind `kind`) are in `targets`, and are still to be built.
     """
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:

@@ -1,9 +1,9 @@
-"""Files of a split, pinned by hash and fetched from a hub.
+"""Files of a split, pinned by hash, on a hub or in a local folder.
 
-The stage is `nemotron_raw`. Files are fetched whole, with one exception: a sample of large files of JSON lines fetches
-only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Such a local file is
-sparse: it has its full size, with holes where nothing is read. The sampled rows equal those of the whole files, because
-`plan_sample` uses only sizes, and the rows that each piece contributes are counted as in `read_shard`.
+The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: a sample of large files of JSON lines
+fetches only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Such a local file
+is sparse: it has its full size, with holes where nothing is read. The sampled rows equal those of the whole files,
+because `plan_sample` uses only sizes, and the rows that each piece contributes are counted as in `read_shard`.
 """
 
 import contextlib
@@ -57,19 +57,19 @@ class SplitFolder(InputFolder):
         return self.choose_files().files
 
     def choose_files(self) -> SplitFiles:
-        """Choose the split's files as they are now; the folder's path must be absolute."""
+        """Choose among the files that the folder has now; its path must be absolute."""
         paths, card = _scan_folder(self.path)
         return find_split(paths, card, self.split, self.patterns, str(self.path))
 
 
 def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
-    """Find the splits of a local dataset folder."""
+    """Find the splits of a local dataset folder, and their files."""
     paths, card = _scan_folder(path)
     return find_splits(paths, card, str(path))
 
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
-    """Find the splits of a hub dataset at a commit."""
+    """Find the splits of a hub dataset at a commit, and their files."""
     return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
@@ -95,15 +95,15 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
 
 
 def list_split(target: Target, run: Run) -> Listing:
-    """List the files of a split without reading their contents."""
+    """List the files of a split; only the dataset card is read."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_split(target, run).external_inputs))
     assert isinstance(target.external_inputs, SplitFolder)
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_rows(target: Target, run: Run) -> Listing:
-    """List the hub files that a build of all rows of an uncached split fetches."""
+def list_fetched_split(target: Target, run: Run) -> Listing:
+    """List the files of a target's hub split, with the bytes missing in the cache."""
     [raw] = target.upstream
     if raw.external_inputs is not None:
         return Listing()
@@ -113,7 +113,7 @@ def list_rows(target: Target, run: Run) -> Listing:
 
 @contextlib.contextmanager
 def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
-    """Yield the local files of a pinned split in order while they are read.
+    """Yield the local files of a pinned split, in pinned order, for use in the block.
 
     For a sample of `max_rows` rows, large hub files are sparse: see the module's text. If the files of a folder differ
     from the pin, before or after use, InputError is raised.
@@ -144,7 +144,7 @@ def _decisions(chosen: SplitFiles) -> dict[str, Any]:
 
 
 def _scan_folder(path: Path) -> tuple[list[str], str]:
-    """Return the names of all files of a folder, and the text of its card."""
+    """Return the names of a folder's files except hidden ones, and its card's text."""
     if not path.is_dir():
         raise UsageError("folder not found", path, "correct the dataset's `path`")
     card = path / CARD
@@ -186,7 +186,7 @@ class SampledSplit:
         return local_files
 
     def _open_partial(self, number: int, file: HubFile) -> SourceFile:
-        """Fetch a whole file, or the first block of a large file of lines."""
+        """Fetch a whole file, or the first block of a large uncompressed file of lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
@@ -198,7 +198,7 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Copy the first `limit` rows of a piece into the sparse file, and count them."""
+        """Copy up to `limit` rows from a piece's start into the sparse file; count them."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)
@@ -208,7 +208,7 @@ class SampledSplit:
             return sum(1 for _ in itertools.islice(offsets, limit))
 
     def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
-        """Copy a file into the sparse file from `first` on, and yield the bytes."""
+        """Copy blocks of a file into the sparse file; yield the bytes from `first` on."""
         offset = first - first % BLOCK_BYTES  # start of the block that contains `first`
         for block in self._blocks(file, offset):
             os.pwrite(sparse.fileno(), block, offset)
@@ -216,7 +216,7 @@ class SampledSplit:
             offset += len(block)
 
     def _blocks(self, file: HubFile, start: int) -> Iterator[bytes]:
-        """Yield cached blocks of the file from `start` on, a multiple of the block size."""
+        """Fetch and yield blocks of a file from byte `start`, a multiple of BLOCK_BYTES."""
         for offset in range(start, file.size, BLOCK_BYTES):
             stop = min(offset + BLOCK_BYTES, file.size)
             yield self.hub.fetch(self.dataset, self.revision, file, offset, stop).local.read_bytes()

@@ -37,9 +37,9 @@ _Hashed = NDArray[np.void]
 
 @dataclass(frozen=True)
 class CountChange:
-    """Count in both manifests, with a dotted name such as ledger.dropped.other_split.
+    """Count in manifests A and B, with a dotted name such as `ledger.dropped.empty`.
 
-    `a` and `b` are 0 if the manifest lacks the count; a share is a decimal string, as in manifests.
+    A count that a manifest lacks is 0. A share is a decimal string, as in manifests.
     """
 
     name: str
@@ -72,7 +72,7 @@ class DocumentChanges:
     """Differences between the documents of two artifacts, matched by id.
 
     Attributes:
-        part: Partition of a dataset; None for the documents of the artifact itself.
+        part: Member of the datasets that was compared; None for the rows of the artifacts themselves.
         changed: Documents with another text or other tokens.
         other_properties: Names of the other compared properties, as text.
         relabelled: Documents with equal text that differ in another property.
@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return the inputs of the content, except the recipe; hub files without commits."""
+    """Return what the content depends on, by topic, except recipe and hub commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -150,7 +150,7 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
-    """Return every count of both manifests, sorted by name, with the ledger last."""
+    """Return every count of either manifest, sorted by name, with the ledger last."""
     flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
@@ -190,7 +190,7 @@ def _member(dataset: Artifact, name: str) -> Artifact:
 
 
 def _row_hashes(store: RowStore) -> Iterator[_Hashed]:
-    """Yield the hashes of all rows in blocks."""
+    """Yield the hashes of all rows, in blocks of `_HASHED` records."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         records = np.empty(len(block), _HASHED)
@@ -203,7 +203,7 @@ def _row_hashes(store: RowStore) -> Iterator[_Hashed]:
 
 
 def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return 128 bits of each value's sha256 as high and low; shape (2, values)."""
+    """Return high and low half of 128 bits of each sha256; shape (2, values)."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
@@ -241,7 +241,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
-    """Append each record to the file of its part."""
+    """Append each record to the file of its part, `SIDE.PART` in a folder."""
     # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
     # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
@@ -252,7 +252,7 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
 
 
 def _matches(a: _Hashed, b: _Hashed) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices in A and in B of the ids that both contain, in one order."""
+    """Return the indices of the common ids, in A and in B, in the same order of ids."""
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
     order = np.lexsort((low, high))  # by `high`, then `low`; stable, so of equal ids A's comes first

@@ -1,4 +1,4 @@
-"""Rows of normalised conversations, which include Documents of their prompts."""
+"""Rows of normalised conversations and of their prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ _SCHEMA = RowSchema(
 )
 
 
-def _labels(artifact: str, group: str) -> DisplayNames:
+def _display_names(artifact: str, group: str) -> DisplayNames:
     return DisplayNames(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
 
 
@@ -53,10 +53,10 @@ class ConversationRows(FileRows):
     """Normalised rows of one split.
 
     Attributes:
-        upstream_rows: Row store of the upstream artifact with the same row; None if rows were read from files.
+        upstream_rows: Class of the upstream row store that has the same rows; None if rows were read from files.
     """
 
-    display_names = _labels("rows", "rows")
+    display_names = _display_names("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
@@ -89,23 +89,23 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def excerpt_text(self, text: str) -> str:
-        """Return the first message of the user, or the whole text without one."""
+        """Return the user's first message, or the whole text if there is no such message."""
         return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
 
 
 class KeptConversations(ConversationRows):
     """Rows of a split that deduplication keeps, in unchanged order."""
 
-    display_names = _labels("deduplicated", "deduplicated")
+    display_names = _display_names("deduplicated", "deduplicated")
     reads_sources = False
     upstream_rows = ConversationRows
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
 
 class LayoutRows(ConversationRows):
-    """Rows of all splits of a dataset, in links to the normalised files."""
+    """Rows of all splits of a dataset in the hub layout: the normalised files."""
 
-    display_names = _labels("laid out", "laid_out")
+    display_names = _display_names("laid out", "laid_out")
     reads_sources = False
     upstream_rows = ConversationRows
 
@@ -114,9 +114,9 @@ class _FolderRows(ConversationRows):
     """Rows in several folders, such as pools; a row may be in more than one.
 
     Attributes:
-        group: Name of the folders in JSON.
-        outcome: Fate of a row in at least one folder.
-        fallback: Fate of a row in no folder, and its reason.
+        group: Key of the folders in JSON.
+        outcome: Outcome for a row that is in a folder.
+        fallback: Outcome and reason for a row that is in no folder.
     """
 
     reads_sources = False
@@ -137,7 +137,7 @@ class _FolderRows(ConversationRows):
 class CandidateRows(_FolderRows):
     """Rows of the pools of a dataset."""
 
-    display_names = _labels("pooled", "pooled")
+    display_names = _display_names("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
     upstream_rows = KeptConversations
     group, outcome = "pools", "pooled"
@@ -151,7 +151,7 @@ class SubsetRows(_FolderRows):
     splits.
     """
 
-    display_names = _labels("subset", "subsets")
+    display_names = _display_names("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
     group, outcome = "subsets", "chosen"
     fallback = "in_no_subset", "row has no score, matches no rule, or its subset was full"
@@ -185,7 +185,7 @@ def license_tag(part: Part) -> str:
 
 
 def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return the fate of a normalised row by its source row; None for a prompt."""
+    """Find the fate of a normalised row by its source row; None for other rows."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -208,7 +208,7 @@ class _PromptDocuments(DocumentRows):
 
 
 class PromptRows(_PromptDocuments, SourceRows):
-    """Prompts of a split that pass its rules."""
+    """Prompts of the usable rows of a split."""
 
     display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
@@ -225,6 +225,6 @@ class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
 
 
 class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
-    """Prompts without near duplicates."""
+    """Prompts that are not near duplicates of other prompts."""
 
     display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

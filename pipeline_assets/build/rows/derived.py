@@ -20,7 +20,7 @@ from pipeline_assets.spine.errors import InputError
 class DerivedRows(DocumentRows):
     """Documents that a stage kept of its upstream corpus, some with changed texts."""
 
-    def _kept(
+    def _kept_fate(
         self,
         part: Part,
         lines: Sequence[str],
@@ -59,7 +59,7 @@ class FilteredRows(DerivedRows):
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
             return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        kept = self._kept(part, ["kept", *(f"  {line}" for line in measurements), *changed], details, [part.shard])
+        kept = self._kept_fate(part, ["kept", *(f"  {line}" for line in measurements), *changed], details, [part.shard])
         if kept is None:
             what = f"document {part.id!r} is neither kept nor dropped with a reason"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify`, then rebuild the artifact")
@@ -73,7 +73,7 @@ class FilteredRows(DerivedRows):
 
 
 class DeduplicatedRows(DerivedRows):
-    """Documents without exact copies and near duplicates of other documents."""
+    """Documents that are not copies or near duplicates of kept documents."""
 
     display_names = DisplayNames("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
 
@@ -93,11 +93,11 @@ class DeduplicatedRows(DerivedRows):
             if decision.decision == "near_duplicate":
                 detail += f", similarity {decision.similarity:.4f}"
             return Fate(self.artifact, decision.decision, detail, details=details, lines=lines)
-        return self._kept(part, lines, details)
+        return self._kept_fate(part, lines, details)
 
 
 class DecontaminatedRows(DerivedRows):
-    """Documents without items of evaluation sets; items may have been cut out."""
+    """Documents without items of evaluation sets; from some, items were cut out."""
 
     display_names = DisplayNames("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
 
@@ -105,7 +105,7 @@ class DecontaminatedRows(DerivedRows):
         evidence = recipe.find_evidence(self.artifact, part.id)
         details = {"evidence": msgspec.to_builtins(evidence)}
         if evidence is None:
-            return self._kept(part, ["kept: contains no item of an evaluation set"], details)
+            return self._kept_fate(part, ["kept: contains no item of an evaluation set"], details)
         spans = ", ".join(f"{start:,}-{end:,}" for start, end in evidence.spans)
         lines = [
             f"{evidence.action} for {evidence.reason}",
@@ -114,7 +114,7 @@ class DecontaminatedRows(DerivedRows):
         ]
         if evidence.action == "dropped":
             return Fate(self.artifact, evidence.action, str(evidence), details=details, lines=lines)
-        return self._kept(part, lines, details, outcome=evidence.action)
+        return self._kept_fate(part, lines, details, outcome=evidence.action)
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
         evidence = recipe.find_evidence(self.artifact, row_id)

@@ -1,4 +1,4 @@
-"""Document rows of corpora in `shards/*.jsonl.zst`."""
+"""Rows of corpora: Documents in `shards/*.jsonl.zst`."""
 
 import itertools
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class DocumentRows(FileRows):
             "domain",
             "license_tag",
             "created_at",
-        ),  # not `meta`, which has the source row of this build
+        ),  # not `meta`, which has this build's source row
     )
 
     def documents(self) -> Iterator[Document]:
@@ -52,7 +52,7 @@ class DocumentRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | Source:
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
-        rows = _rows_by_file(meta, _has_answers(listing.corpus))
+        rows = _source_rows(meta, _has_answers(listing.corpus))
         return listed_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
@@ -62,15 +62,15 @@ class SourceRows(DocumentRows):
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the Document of a source row.
+        """Find the Document of a source row, as `RowStore.find_source`.
 
-        In a text file, a row is a line; its Document is the last one that begins at or before the line.
+        In a text file, a row is a line; its Document is the last one that begins at or before this line.
         """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
         preceding, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
         for number, (meta,) in enumerate(self.read("meta")):
             if meta.source_file == file:
-                if source_row in _rows_by_file(meta, has_answers):
+                if source_row in _source_rows(meta, has_answers):
                     return number, meta.source_row != source_row
                 if is_text and meta.source_row < source_row:
                     preceding = number, False
@@ -87,7 +87,7 @@ def _has_answers(corpus: Artifact) -> bool:
     return corpus.manifest.identity.recipe.get("kind") == _THREADS
 
 
-def _rows_by_file(meta: Meta, has_answers: bool) -> list[int]:
+def _source_rows(meta: Meta, has_answers: bool) -> list[int]:
     """List the source rows of a Document: its own, then those of a thread's answers."""
     answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

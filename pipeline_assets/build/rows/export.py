@@ -36,7 +36,7 @@ _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "
 
 
 def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
-    """Write the rows of an artifact into a new folder, and return its files and sizes.
+    """Write the rows of an artifact into a new folder; return its files and sizes.
 
     Raises:
         UsageError: `out` exists, or the rows are not text.

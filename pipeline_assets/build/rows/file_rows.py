@@ -25,7 +25,7 @@ _BATCH_ROWS = 256  # of Parquet files; some rows have megabytes
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Format of row files, and the columns with each property of a row.
+    """Format of row files, and the column that has each property of a row.
 
     Names of nested columns are dotted.
 
@@ -82,7 +82,7 @@ class RowSchema:
 
 @functools.cache
 def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Return a struct of some columns, which is decoded several times as fast as all."""
+    """Return a struct with only these columns, which decodes several times as fast."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
@@ -123,7 +123,7 @@ class FileRows(RowStore):
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """Return the first row with an id; other sources may have equal ids."""
+        """List the number of the first row with an id; empty if no row has this id."""
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 
@@ -132,7 +132,7 @@ class FileRows(RowStore):
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """Find the first row with these values, by column; return its file and row in it."""
+        """Find the first row with these values, by column; return file and row in it."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:
@@ -173,7 +173,7 @@ class FileRows(RowStore):
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
-        """Return the row that a source row became, for a downstream part from that row."""
+        """Return the row that came from a source row; the row must exist."""
         match = self.find_source(file, source_row)
         assert match is not None, "the downstream part came from a row of this artifact"
         return UpstreamRow(self, match[0])

@@ -1,4 +1,4 @@
-"""Fates of source rows and documents in every artifact of a data root."""
+"""Fates of source rows and documents, such as `dropped`, in all artifacts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class FollowedRow:
         store: Rows of the corpus that was read from the source files.
         fate, part: Fate and content in this corpus; no part if no document came from the source row.
         rejects: Rejects of this corpus with the document's id; empty for a source row.
-        downstream: Fates in downstream artifacts, in build order, then by folder.
+        downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
     """
 
     store: RowStore
@@ -48,7 +48,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     followed = [
         _follow_in_corpus(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
         for listing, file in matches
-        for store in _readers(stores, listing)
+        for store in _corpora_of_listing(stores, listing)
     ]
     if followed:
         return followed
@@ -61,7 +61,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow every document or reject with an id, from the first corpora on."""
+    """Follow the documents and rejects with an id, from corpora read from files on."""
     for folder, summary in stores.lineage.sealed.items():
         kind = stores.kinds.get(summary.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
@@ -76,7 +76,7 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
 
 
 def _listings(lineage: Lineage) -> Iterator[Artifact]:
-    """Yield the artifacts that list input files."""
+    """Yield the artifacts that list input files, except evaluation sets."""
     for folder, summary in lineage.sealed.items():
         has_files = any("bytes" in entry for entry in summary.identity.inputs)
         if has_files and summary.identity.stage.name != EVALUATION_STAGE.name:
@@ -85,7 +85,7 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
                 yield Artifact(folder, manifest)
 
 
-def _readers(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
+def _corpora_of_listing(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
     """Yield the corpora that were read from the files of a listing."""
     lineage, digest = stores.lineage, listing.manifest.digest
     folders = [
@@ -135,7 +135,7 @@ def _follow_in_corpus(
 def _with_downstream(
     stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
-    """Return a row of a corpus with its fates downstream."""
+    """Return a corpus row with the fate `outcome` and with its fates downstream."""
     row = UpstreamRow(store, number)
     part = row.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
@@ -146,8 +146,8 @@ def _with_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield an unknown fate for artifacts whose upstream chain is broken.
 
-    That is if all inputs are missing and of kinds without rows: the chain to the corpora further upstream is then
-    unknown. A missing input with rows would have to be built before its rows can be followed.
+    A chain is broken if all inputs of an artifact are missing, and their kinds have no rows: the corpora further
+    upstream are then unknown. A missing input with rows would have to be built before its rows can be followed.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():
@@ -169,7 +169,7 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
     while queue:
         row = queue.pop(0)
         part = row.part()
-        for store in _downstream_artifacts(stores, row.store.artifact):
+        for store in _downstream_stores(stores, row.store.artifact):
             fate = store.fate(part) if store.artifact.folder not in seen else None
             if fate is not None:
                 seen.add(store.artifact.folder)
@@ -178,8 +178,8 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
                     queue.append(UpstreamRow(store, fate.row))
 
 
-def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
-    """Yield the nearest downstream artifacts with rows, skipping those without."""
+def _downstream_stores(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
+    """Yield the rows of the nearest downstream artifacts that have rows."""
     lineage = stores.lineage
     for folder, entry in lineage.downstream(artifact.manifest.digest):
         if lineage.folder_for(artifact.manifest.digest, entry.name) not in (artifact.folder, None):
@@ -189,4 +189,4 @@ def _downstream_artifacts(stores: RowStores, artifact: Artifact) -> Iterator[Row
         if store is not None:
             yield store
         else:
-            yield from _downstream_artifacts(stores, downstream)
+            yield from _downstream_stores(stores, downstream)

@@ -16,7 +16,7 @@ _ADVICE = f"use an id of {MANIFEST}, or the number of a pair with --row"
 
 
 class PairRows(RowStore):
-    """Pairs of a sample, all in memory, which are the lines of its pair file."""
+    """Sentence pairs of a sample, one per line of its file; all are held in memory."""
 
     display_names = DisplayNames("sample", "samples", "pair", "texts", "another split", "texts")
     id_name, advice = "uid", _ADVICE
@@ -45,7 +45,7 @@ class PairRows(RowStore):
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
-        """Return the reject, otherwise all possible reasons: dropped rows are not stored."""
+        """Return the stored reject, or else one that names all rules for dropping rows."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
         unknown = Reject(file, row, f"one of {rules}, or the file has no such row")
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)

@@ -22,19 +22,19 @@ class RowStores:
     lineage: Lineage
 
     def for_artifact(self, artifact: Artifact) -> RowStore | None:
-        """Return the rows of an artifact; None if its kind lacks rows or is unknown."""
+        """Return the row store of an artifact; None if its kind has no rows or is unknown."""
         kind = self.kinds.get(artifact.manifest.kind)
         return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return the rows of an artifact; the default lineage is that of its data root."""
+    """Return the row store of an artifact; the default lineage is its data root's."""
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 
 
 def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> RowStore:
-    """Open the rows of the artifact in a folder; UsageError if it has none."""
+    """Open the row store of a folder; UsageError if the artifact has no rows."""
     artifact = open_artifact(folder)
     store = row_store_for(artifact, kinds, lineage)
     if store is not None:
@@ -47,7 +47,7 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return a row by its number or by one of its tokens; the first by default."""
+    """Return a row by its number or by one of its tokens; by default, the first row."""
     return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 

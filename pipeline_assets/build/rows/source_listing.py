@@ -29,7 +29,7 @@ class SourceListing:
     root: Path
 
     def row(self, file: str, row: int) -> AnySourceRow:
-        """Return the address of a row in a file, named as in Documents and rows."""
+        """Return the address of a row; arguments as `source_file` and `source_row`."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return LocalRow(folder / file, row, changed_after_seal(self.artifact.manifest, folder, file))
@@ -39,7 +39,7 @@ class SourceListing:
         return replace(source, is_numbered=any("row_groups" in entry for entry in entries))
 
     def file_entry(self, file: str) -> Mapping[str, Any]:
-        """Return the manifest entry of a file."""
+        """Return the manifest entry of a file; InputError if it is missing."""
         row = self.row(file, 0)
         name = row.file if isinstance(row, HubRow) else file
         for entry in self.artifact.manifest.identity.inputs:
@@ -62,13 +62,16 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
-    """Return the manifest input named after a source, else the first input."""
+    """Return the manifest input named after a source, or else the first input.
+
+    Evaluation sets among the inputs are ignored.
+    """
     inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
 def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
-    """Return the name of a row's file in a listing; None if it lacks the file."""
+    """Return a source row's file name in a listing; None if the listing lacks it."""
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
     if isinstance(source, HubRow):
@@ -79,7 +82,7 @@ def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str |
 
 
 def source_name(reader: Manifest, root: Path) -> str:
-    """Return the display name of a source: repo@commit, or its folder."""
+    """Return the display name of a listed source: repo@commit, or its folder."""
     folder, recipe = folder_path(reader, root), reader.identity.recipe
     return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
 

@@ -1,4 +1,4 @@
-"""Records of source rows, byte for byte."""
+"""Records of source rows: lines byte for byte, Parquet rows as JSON."""
 
 import itertools
 import json
@@ -20,10 +20,12 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return the record of a source row: a line without its newline, or a row as JSON.
 
-    Of an uncompressed hub file of lines, the blocks of the line are fetched; other hub files are fetched whole.
+    A hub file is fetched whole, unless it is uncompressed JSON lines and the row is given in bytes: then only its
+    blocks are fetched.
 
     Raises:
         UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.
+        InputError: The file or the row does not exist.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in ("lines", "parquet"):
@@ -43,7 +45,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _record_in(file: SourceFile, row: int) -> bytes:
-    """Return a Parquet row by its number, or a line by the bytes before it."""
+    """Return a Parquet row by its number as JSON, or a line by the bytes before it."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
@@ -69,9 +71,8 @@ def _line_on_hub(dataset: str, commit: str, file: HubFile, place: int, hub: HubF
     # neighbouring lines share cached blocks.
     for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
         span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
-        head, newline, _ = span.local.read_bytes()[max(place - start, 0) :].partition(
-            b"\n"
-        )  # skip bytes before `place`
+        block = span.local.read_bytes()[max(place - start, 0) :]  # without the bytes before `place`
+        head, newline, _ = block.partition(b"\n")
         line += head
         if newline:
             break

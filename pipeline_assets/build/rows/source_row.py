@@ -19,8 +19,8 @@ class HubRow:
 
     Attributes:
         row: Number of the row from 0; in JSON lines that are not numbered, the bytes before it.
-        is_numbered: Whether `row` counts the lines of JSON lines, without blank ones, as in snapshots. Typed addresses
-            do not contain this.
+        is_numbered: Whether `row` in JSON lines is a line number, not counting blank lines, as in snapshots. False for
+            an address that a user typed, because the text does not show it.
     """
 
     dataset: str
@@ -76,7 +76,7 @@ AnySourceRow = HubRow | LocalRow
 
 
 def format_place(row: AnySourceRow) -> str:
-    """Format the position of a row in its file, with the line of a local file."""
+    """Format the position of a row in its file, with the line number if it is local."""
     if isinstance(row, HubRow):
         return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
     if row.has_changed:

@@ -86,12 +86,12 @@ class SplitRows(RowStore):
 
     @cached_property
     def _selection(self) -> Artifact:
-        """Text manifest of the split: its selection of shards."""
+        """Upstream artifact that selects shards of the snapshot for the split."""
         return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
-        """Snapshot that the text manifest selects from."""
+        """Documents of the snapshot that the selection refers to."""
         return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def origin(self, part: Part) -> UpstreamRow:

@@ -32,7 +32,7 @@ class Part:
         text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
-        tokens: Number of tokens; None if unknown.
+        tokens: Number of the part's tokens; None if unknown.
         record: Row as decoded from the file, for the row store; None if the artifact contains tokens.
     """
 
@@ -92,15 +92,15 @@ class Content:
 
 @dataclass(frozen=True)
 class Fate:
-    """Fate of a document, or of a source row, in one artifact.
+    """Result for a document or source row in one artifact, such as `dropped`.
 
     Attributes:
         outcome: `kept`, `dropped` or another word of the kind.
-        detail: Reason as text; empty if the row is kept.
-        place: Position in the artifact, as JSON; empty if the artifact does not contain the row.
-        row: Number of the first row with it; None if the artifact does not contain it.
+        detail: Reason, or the folders or draws of the row, as text; may be empty.
+        place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
+        row: Number of the first row with the document; None if unknown or missing.
         details: Further facts, as JSON.
-        lines: The same facts as lines of text.
+        lines: Outcome and facts as lines of text.
     """
 
     artifact: Artifact
@@ -113,7 +113,7 @@ class Fate:
 
     @property
     def summary(self) -> str:
-        """Outcome with the reason, or with the row's place in the artifact."""
+        """Place of the row in the artifact, or else the outcome with the reason."""
         outcome = self.outcome.replace("_", " ")
         if not self.place:
             return f"{outcome}: {self.detail}" if self.detail else outcome
@@ -128,7 +128,7 @@ class DisplayNames:
 
     Attributes:
         group: Key of such artifacts in JSON.
-        excerpt: Word for the excerpt of a row's text.
+        excerpt: Word that introduces the excerpt of a row's text.
         other_changes: Properties that are compared in addition to the text; empty if none.
         contents: Plural noun for the rows in errors.
     """
@@ -200,14 +200,13 @@ class RowStore(ABC):
     def check_range(self, what: str, number: int, count: int) -> None:
         """Raise UsageError unless a number is in 0 to count - 1."""
         if not 0 <= number < count:
-            fix = f"choose 0 to {count - 1:,}" if count else "the artifact is empty, choose another one"
+            fix = f"choose 0 to {count - 1:,}" if count else "choose another artifact; this one is empty"
             raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
         """Return the number of the row that contains a token of the token file."""
-        raise UsageError(
-            f"artifact contains {self.display_names.contents}, not tokens", self.artifact.folder, "use --row"
-        )
+        what = f"artifact contains {self.display_names.contents}, not tokens"
+        raise UsageError(what, self.artifact.folder, "use --row")
 
     def listing(self, source: str) -> SourceListing:
         """Return the listing of a source's files."""
@@ -216,14 +215,14 @@ class RowStore(ABC):
         return self._listings[source]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the row that a source row became; None if none.
+        """Find the row that came from a source row; None if no row did.
 
-        Returns the row's number, and whether the source row is only a part of it, such as an answer of a thread.
+        Return its number, and whether the source row is only a part of the row, such as an answer of a thread.
         """
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return the fate of an upstream row in this artifact; None if not an input."""
+        """Return the fate of an upstream row in this artifact; None if it was no input."""
         return None
 
     def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:
@@ -247,7 +246,7 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return the Harmony messages of a part, each with a flag: it counts in the loss.
+        """Return the Harmony messages of a part, each with whether it counts in the loss.
 
         The list is empty if the text is not Harmony. None if the rows are not conversations, or if the row names an
         unknown loss rule.
@@ -259,7 +258,7 @@ class RowStore(ABC):
         return text
 
     def table_shards(self) -> list[TableShard]:
-        """Return the shards as Arrow tables; UsageError if the rows are tokens."""
+        """Return the shards of text rows; UsageError if the rows are tokens or pairs."""
         fix = "choose documents (normalized, filtered, deduplicated, …) or normalised rows"
         raise UsageError(f"expected rows of text, got {self.artifact.manifest.kind}", self.artifact.folder, fix)
 
@@ -288,5 +287,5 @@ def listed_source(listing: SourceListing, file: str, rows: Sequence[int], licens
 
 
 def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
-    """Return the token ids of a document, with the end-of-document token."""
+    """Return the token ids of a document, and the end-of-document token after them."""
     return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))

@@ -18,12 +18,12 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, and return their number; see `write_txt`."""
+    """Write documents as JSON lines; return their number. File as in `write_txt`."""
     return _write(corpus, path, lambda lines: lines)
 
 
 def write_txt(corpus: Artifact, path: Path) -> int:
-    """Write each text as one line and return the number of lines.
+    """Write each text as one line; return the number of lines.
 
     Line breaks become blanks. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
     written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.

@@ -135,7 +135,7 @@ class PackedRows(TokenRows):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
-        """Return the row of documents.parquet for the document of each segment."""
+        """Return the row of documents.parquet for each segment, in order."""
         lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:

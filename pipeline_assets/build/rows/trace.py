@@ -33,7 +33,7 @@ class Token:
         byte_offset: Start of the token in the document's UTF-8; the number of bytes for the end-of-document token. None
             if the tokenizer does not report bytes.
         line: Line of the document's text, from 1, on which the token starts; None like `byte_offset`.
-        hex: Bytes of the token, empty for the end-of-document token; None like `byte_offset`.
+        hex: Bytes of the token in hexadecimal, empty for the end-of-document token; None like `byte_offset`.
     """
 
     position: int
@@ -49,8 +49,8 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text of a document, in the traced artifact or in the corpus of its tokens.
+class TracedText:
+    """Text of a document: of the artifact, or of the corpus that became its tokens.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.
@@ -78,7 +78,7 @@ class TracedRow:
 
     store: RowStore
     places: Sequence[tuple[Row, Part]]
-    text: Text
+    text: TracedText
     token: Token | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
 
@@ -139,7 +139,7 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
     return TracedRow(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
 
 
-def _row_text(store: RowStore, part: Part) -> Text:
+def _row_text(store: RowStore, part: Part) -> TracedText:
     """Return the text of a part, traced through all upstream artifacts to its source."""
     text_store, text_part, row_id = store, part, store.upstream_id(part)
     derivation: list[tuple[Path, int]] = []
@@ -155,7 +155,7 @@ def _row_text(store: RowStore, part: Part) -> Text:
         else:
             derivation.append((file, upstream.shard_row))
         origin = origin.store.origin(upstream)
-    return Text(text_store, text_part, origin, tuple(derivation))
+    return TracedText(text_store, text_part, origin, tuple(derivation))
 
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:

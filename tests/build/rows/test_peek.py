@@ -58,5 +58,5 @@ def test_an_empty_split(built: Built) -> None:
     valid = built(token_budget=1)["valid"]
 
     for ask in ({"token": 0}, {"row": 0}):
-        with pytest.raises(UsageError, match="the artifact is empty, choose another one"):
+        with pytest.raises(UsageError, match="choose another artifact; this one is empty"):
             peek(open_rows(valid.folder, SYSTEMS.kinds), **ask)
