@@ -22,7 +22,7 @@ from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.normalize.drafts import Draft
+    from pipeline_assets.corpus.normalize.drafts import SectionDraft
 
 _HEAD = """\
 # {name}: text of {folders} → Documents of one schema → without duplicates → packed rows of tokens, and a report.
@@ -169,7 +169,7 @@ def init(
     path = data / "recipes" / f"{name}.yaml"
     if path.exists():
         raise UsageError("the recipe exists", path, "edit it, or choose another name")
-    drafts: list[Draft] = []
+    drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], "**/*")
         sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
@@ -227,7 +227,7 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
     }
 
 
-def _yaml_lines(drafts: "Sequence[Draft]") -> Iterator[str]:
+def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
     """Yield sections as YAML lines with notes, and number repeated source names."""
     uses: Counter[str] = Counter()
     for draft in drafts:

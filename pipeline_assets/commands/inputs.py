@@ -88,7 +88,7 @@ def hub_source(
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
-    from pipeline_assets.corpus.snapshot.plan import is_lines
+    from pipeline_assets.corpus.snapshot.plan import is_json_lines
 
     where = f"{dataset}@{commit}"
     listing = hub.list_files(dataset, commit)
@@ -106,7 +106,7 @@ def hub_source(
         what = f"config {config!r} has no files ({', '.join(patterns) or none})"
         raise UsageError(what, where, "choose another config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == matches[0])
-    if is_lines(first):
+    if is_json_lines(first):
         names = [*head_columns(hub, dataset, commit, first)]
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names

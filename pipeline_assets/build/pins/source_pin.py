@@ -7,7 +7,7 @@ from typing import Any
 from pipeline_assets.build.pins.raw_pin import pin_folder_files, raise_if_unpinned
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, Source, input_patterns, parse_source
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, Source, parse_source, to_source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
@@ -21,7 +21,7 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
     """Return the recipe values of a source's pin, and its folder; None for a hub."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
-    folder = input_patterns(source)
+    folder = to_source_folder(source)
     return {"kind": source.kind, "files": list(folder.patterns)}, folder
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.readers.source_folder import changed_after_seal, folder_path
+from pipeline_assets.corpus.readers.source_folder import folder_path, has_changed_since_seal
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -32,7 +32,7 @@ class SourceListing:
         """Return the address of a row; arguments as `source_file` and `source_row`."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
-            return LocalRow(folder / file, row, changed_after_seal(self.artifact.manifest, folder, file))
+            return LocalRow(folder / file, row, has_changed_since_seal(self.artifact.manifest, folder, file))
         recipe = self.artifact.manifest.identity.recipe
         source = HubRow(recipe["dataset"], recipe["revision"], file, row)
         entries = (entry for entry in self.artifact.manifest.identity.inputs if entry["name"] == source.file)

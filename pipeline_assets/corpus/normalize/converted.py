@@ -1,4 +1,4 @@
-"""Artifacts of normalised sources, from the converted rows of any kind of source."""
+"""Steps that turn the converted rows of any kind of source into an artifact."""
 
 import dataclasses
 import itertools
@@ -45,10 +45,10 @@ def write_outcomes(
     derive_id: DeriveId,
     licences: LicenceTable | None,
 ) -> int:
-    """Write Documents and rejects, count dropped rows, and return the number of all.
+    """Write Documents and rejects, count dropped rows, and return their number.
 
-    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that `licences` lacks is replaced
-    by its tag of the same licence, or else by `unknown`; None keeps all tags.
+    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that is not in `licences` is
+    replaced by the tag of the same licence there, or else by `unknown`. Without `licences`, all tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -73,7 +73,7 @@ def write_outcomes(
 def _clean_document(
     document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> DocumentOrReject:
-    """Remove NUL characters and replace licence tags; reject a text of NUL alone."""
+    """Remove NUL characters, replace an unlisted licence tag; reject a text of NUL."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = writer.remove_nul(document.text)
@@ -89,25 +89,25 @@ def _clean_document(
 
 
 def _reject_fix(first: Reject | None) -> str:
-    """Return the fix for too many rejects, according to the first one."""
+    """Return the fix for too many rejects, which depends on the first reject."""
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"
 
 
 def no_derived_id(text: str) -> str:
-    """Return no id, for sources whose rows all have ids."""
+    """Return an empty id, for sources whose rows all have ids of their own."""
     return ""
 
 
 def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
-    """Count `found/<field>` for each field for which a row of the shard has a value."""
+    """Add 1 to the count `found/<field>` for each Document field with a value."""
     for field in sorted(fields_with_values):
         writer.count(f"{_FOUND}{field}")
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the columns of a recipe for which no row has a value, by summed counts."""
+    """List the recipe's single columns, except text, for which no row has a value."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -132,8 +132,8 @@ class ConvertedSource:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
         decisions: Decisions of the readers, for the manifest.
-        is_expected: Check for rejects that are normal for the source and do not count against its limit.
-        uncounted: Counts of rows that reached no shard.
+        is_expected: Check whether a reject is normal for the source, and does not count against its limit.
+        uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
     """
 
@@ -148,7 +148,7 @@ class ConvertedSource:
 def convert_shards(
     staging: StagingDir, work: Work[S], shards: Sequence[S], settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Convert the shards of a source; return receipts by shard name, in order."""
+    """Convert the shards of a source; return receipts by name, in shard order."""
     receipts = run_stage(_STAGE, work, shards, staging, settings)
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
@@ -161,10 +161,11 @@ def finish_source(
     where: object = None,
     fix: str = "inspect the rejects, or correct the source in the recipe",
 ) -> BuildResult:
-    """Check and publish the shards and rejects of a source, with counts.
+    """Check a source's rejects and Documents, and write its final shards and counts.
 
     Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
-    characters, or no document is kept. `where` (by default the build's target) and `fix` are parts of the last message.
+    characters, or no document is kept. `where` (by default the build's target) and `fix` are parts of the message if no
+    document is kept.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
@@ -188,12 +189,12 @@ def finish_source(
 
 
 def manifest_copy_path(folder: Path) -> Path:
-    """Return the path of the manifest's copy next to an artifact's folder."""
+    """Return the path for a copy of an artifact's manifest, next to its folder."""
     return folder.with_name(f"{folder.name}.{FILE_NAME}")
 
 
 def write_manifest_copy(artifact: Artifact) -> Path:
-    """Copy an artifact's manifest, byte for byte, to the file next to its folder."""
+    """Copy a manifest, byte for byte, to `manifest_copy_path`; return that path."""
     path = manifest_copy_path(artifact.folder)
     copy_manifest(artifact, path)
     return path

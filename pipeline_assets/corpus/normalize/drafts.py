@@ -1,6 +1,6 @@
 """Drafts of recipe sections for a folder, from file names and first rows.
 
-A draft can be built unchanged. Its notes explain values to the user who edits it, and mark guesses.
+A recipe can be built from the drafts unchanged. Their notes explain values to the user, and mark guesses.
 """
 
 import fnmatch
@@ -35,20 +35,21 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Draft:
-    """Draft of a recipe section for some files, with notes on its values by key."""
+class SectionDraft:
+    """Draft of a source's recipe section, with notes on some of its keys."""
 
     content: Mapping[str, Any]
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
+def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], Mapping[str, int]]:
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
-    A source of local files is called `name`; other sources are named after their content.
+    The first source of local files is called `name`, further ones `<name>-<text column>`. A Stack Exchange source is
+    called after its host, a Wikipedia source `wikipedia`.
 
     Returns:
-        The drafts, and the number of unread files by suffix or by file and reason.
+        The drafts, and how many files are not read, by suffix or by file name and reason.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     not_read: Counter[str] = Counter()
@@ -60,7 +61,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
             files[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
-    drafted: dict[str, Iterable[Draft]] = {
+    drafted: dict[str, Iterable[SectionDraft]] = {
         "local": [*_draft_local(folder, files["local"], name, not_read)],  # adds to `not_read` before the sites do
         "stackexchange": _draft_sites(files["stackexchange"], not_read),
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
@@ -82,19 +83,19 @@ def _source_kind(file: SourceFile) -> str | None:
     return "local" if detect_format(file.name) is not None else None
 
 
-def _draft_sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
-    """Draft a section for each site; skip archives of sites that are also unpacked."""
+def _draft_sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[SectionDraft]:
+    """Draft a section for each Stack Exchange site; prefer a Posts.xml to an archive."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
         if by_host.setdefault(site_host(file.path), file) is not file:
             not_read[f"{file.name} ({by_host[site_host(file.path)].name} belongs to the same site)"] += 1
     for host, file in sorted(by_host.items()):
         place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
-        yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
+        yield SectionDraft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
 
 
-def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Draft]:
-    """Draft the section of an extraction; a date in its path is the date of the dump."""
+def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[SectionDraft]:
+    """Draft the section of wikiextractor's files; a date in the path is the dump's."""
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
@@ -107,13 +108,13 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
     else:
         content["license_tag"] = _WIKIPEDIA_LICENCE
         notes["license_tag"] = "licence of dumps since 2023-06-07; or set dump_date, such as '2026-11-01', instead"
-    yield Draft(content | {"filters": {"wikipedia": {}}}, notes)
+    yield SectionDraft(content | {"filters": {"wikipedia": {}}}, notes)
 
 
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]
-) -> Iterator[Draft]:
-    """Draft a section for each name of a text column; add text files to the first one."""
+) -> Iterator[SectionDraft]:
+    """Draft a section per text column, for files with it; text files join the first."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     for file in files:
@@ -140,11 +141,11 @@ def _draft_local(
         has_licences = "license" in columns.get(column, {})
         rows_without = "rows without a value in the column license" if has_licences else "all rows"
         notes |= {"domain": "kind of text", "license_tag": f"licence of {rows_without}"}
-        yield Draft(content, notes)
+        yield SectionDraft(content, notes)
 
 
 def _text_column(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the text column with a usual name, or else the column with the most text."""
+    """Return a column with text and a usual name, or else the one with the most text."""
     characters: Counter[str] = Counter()
     for row in rows:
         characters.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
@@ -155,10 +156,10 @@ def _text_column(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
-    """Return patterns that match exactly these files.
+    """Return patterns that match the files `own` and no others in the folder.
 
-    They are the folder's own patterns if these match no other file (`are_all`); for a whole folder, suffixes that no
-    other file has; otherwise the names of the files.
+    If the folder was given with patterns, these are returned if `own` are all files that they match (`are_all`). For a
+    whole folder, suffixes are returned if no other file has them. Otherwise, the names of the files are the patterns.
     """
     if folder.patterns != (_ANY,):
         return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]

@@ -1,6 +1,6 @@
 """Stage `normalize` for local files.
 
-A shard has consecutive pieces of the files; a shard of StackExchange has the threads of a range of questions.
+A shard consists of consecutive pieces of the files; for Stack Exchange, of the threads of a range of question ids.
 """
 
 import functools
@@ -62,7 +62,7 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the files of a source that a listing names.
+    """Convert those files of a source that a listing names to Document shards.
 
     The files are compared with the listing before and after reading. The path of `folder` must be absolute.
     """
@@ -94,7 +94,7 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces into shards of `shard_bytes`; compressed bytes count fourfold."""
+    """Group pieces into shards of `shard_bytes`; a file in one piece counts fourfold."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -107,7 +107,7 @@ def _unpacked_bytes(piece: Piece) -> int:
 def _convert_pieces(
     staging: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Convert the pieces of a source; return receipts by shard name, in order."""
+    """Convert the pieces of a source; return receipts by shard name, in file order."""
     shards = piece_shards(pieces, shard_bytes)
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // COMPRESSION_RATIO for shard in shards]
     return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
@@ -117,7 +117,7 @@ _MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
-    """Return the licence of each folder that has licence files."""
+    """Return the licence that the licence files of each folder state, by folder."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_document_licence(file))
@@ -154,7 +154,7 @@ def convert_local(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert files of JSON lines, Parquet or text; licence files set their licences."""
+    """Convert JSON lines, Parquet or text; use licence files for rows without a tag."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
@@ -180,7 +180,7 @@ def normalize_local(
     licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
 ) -> Receipt:
-    """Normalise one shard of local files; `rows` in the counts are the rows read."""
+    """Convert one shard of local files; the count `rows` has the rows that were read."""
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -198,8 +198,8 @@ def read_piece(
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    `licences` are licences by folder; the nearest folder that contains the file applies. Fields for which a row has a
-    value are added to `fields_with_values`.
+    `licences` are licences by folder; the nearest folder above the file sets the default of its rows. Document
+    fields for which a row has a value are added to `fields_with_values`.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
@@ -219,7 +219,7 @@ def convert_wikipedia(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert wikiextractor's files; raise InputError if they have no page."""
+    """Convert wikiextractor's output files; raise InputError if they contain no page."""
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
     named = _convert_pieces(staging, pieces, work, shard_bytes, settings)
@@ -234,9 +234,9 @@ def convert_wikipedia(
 def normalize_pages(
     shard: PieceShard, window: Window, folder: StagingView, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
-    """Normalise one shard of an extraction.
+    """Convert one shard of wikiextractor's files.
 
-    Counts, in addition to those of `ShardWriter`: `rows` read, and `pages`, counted independently by their first lines.
+    Counts, in addition to those of `ShardWriter`: `rows`, pages read; `pages`, first lines, counted independently.
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -267,7 +267,7 @@ def convert_site(
     bucket_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert a site's dump: spill its rows sorted by question, then read buckets."""
+    """Convert a site's dump: write its rows sorted by question, then join the threads."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def file_settings(shards: Sequence[object]) -> RunSettings:
@@ -290,7 +290,7 @@ def convert_site(
 def normalize_bucket(
     bucket: spill.Bucket, window: Window, folder: StagingView, file: str, recipe: threads.SiteRecipe, zstd_level: int
 ) -> Receipt:
-    """Normalise one bucket of threads.
+    """Convert the threads of one bucket.
 
     Counts, in addition to those of `ShardWriter`: `rows` (posts) and `merged` (answers that became part of a Document).
     """

@@ -17,7 +17,7 @@ DocumentOrReject = Document | Reject
 
 
 class RowMap:
-    """Column map of a file, which converts its rows to Documents."""
+    """Converter of a file's rows to Documents, by a map of columns."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class RowMap:
         """Prepare the conversion of a file's rows.
 
         Args:
-            columns: Column name or names of each field.
-            labels: Source, domain and default licence.
+            columns: Column of each Document field, or alternative columns.
+            labels: Section with the source, domain and default licence.
             file_name: Name of the file in rejects and in the meta of its Documents.
             derive_id: Derives the id of a row without an id from its text.
             licensed: Licence of rows that do not state their own; None uses the licence of `labels`.
-            fields_with_values: Set to which fields are added for which a row has a value.
+            fields_with_values: Set to which each Document field is added when a row has a value for it.
         """
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
@@ -46,7 +46,7 @@ class RowMap:
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert the row at a position; columns other than text and id become its meta."""
+        """Convert a row at a position; columns except text and id become its `meta`."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
@@ -74,7 +74,7 @@ class RowMap:
         )
 
     def _find_fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
-        """Return the reason why a row is unusable; None if it is usable."""
+        """Return the fault of these values of a row; None if they are usable."""
         if text is None:
             return Fault("no_text", "null")
         if not isinstance(text, str):
@@ -88,7 +88,7 @@ class RowMap:
         return None
 
     def _find_column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
-        """Find a field's column in a row; of several names, the first with a valid value."""
+        """Find a field's column in a row; of alternatives, the first with a valid value."""
         if isinstance(name, str):
             return find_column(row, name)
         types = _VALUE_TYPES[field]
@@ -104,7 +104,7 @@ class RowMap:
 
 
 def local_doc_id(source: str, text: str) -> str:
-    """Derive the id of a local text from source and text.
+    """Derive the id of a local text from its source and its content.
 
     The file name is not used, so that a file that is renamed, split or compressed keeps its ids.
     """

@@ -1,4 +1,4 @@
-"""Sections of a stage A recipe for its sources, by kind."""
+"""Sections of a stage A recipe for its outputs and for each kind of source."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -27,12 +27,12 @@ Step = Literal["normalized", "filtered"]
 
 
 class Outputs(RecipeSection):
-    """Artifacts to build and their folders below the data root; changes no byte.
+    """Artifacts to build, and their folders; no key changes an artifact's bytes.
 
     Attributes:
-        normalized_dir: Folder with one subfolder per normalised source; sources of kind `normalized` are read from it.
-            Its parent has the other artifacts: raw, filtered, deduplicated, signatures, evaluation, decontaminated,
-            packed, report. None is `normalized` in the recipe's own folder.
+        normalized_dir: Folder below the data root with one subfolder per normalised source; sources of kind
+            `normalized` are read from it. Other artifacts are in its sibling folders: raw, filtered, deduplicated,
+            signatures, evaluation, decontaminated, packed, report. None is `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
         signatures: Build a signature store of the kept documents, with which later corpora are deduplicated.
     """
@@ -51,10 +51,10 @@ class Outputs(RecipeSection):
 
 
 class SourceSection(RecipeSection):
-    """Section of a source, with the keys of all kinds.
+    """Section of a source, with the keys that all kinds have.
 
     Attributes:
-        source: Name of the source, of its partition and folders, and in each of its Documents.
+        source: Name of the source: in its Documents, its partition, and the names of its folders.
         filters: Filters that decide which documents are kept and how their texts change.
     """
 
@@ -69,7 +69,7 @@ class SourceSection(RecipeSection):
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """Return the settings that change the bytes of the source's Documents."""
+        """Return the settings that change the source's Documents before any filter."""
         content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
@@ -83,7 +83,7 @@ class HubSource(SourceSection, HubRows):
     columns: LicensedColumns = LicensedColumns()
 
     def snapshot(self, shard_text_bytes: int) -> SnapshotRecipe:
-        """Return the recipe of the snapshot that reads the source's rows."""
+        """Return the recipe of a snapshot that reads the same rows."""
         columns = self.columns.content()
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
         excluded = {*_KEYS_WITHOUT_EFFECT, "kind", "columns"}
@@ -145,14 +145,14 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 }
 
 
-def input_patterns(source: FileSource) -> SourceFolder:
-    """Return the folder of a source with the patterns of its inputs and licence files."""
+def to_source_folder(source: FileSource) -> SourceFolder:
+    """Return a source's folder, with patterns for its files and licence files."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
     return SourceFolder(Path(source.path), (*source.files, *licences))
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Parse the output of `rows_content`: the section, with path ".", and shard size."""
+    """Restore a section, with the path ".", and a shard size from `rows_content`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in rows_content.items() if key not in added}
     section = _KINDS[content["kind"]]
@@ -163,8 +163,8 @@ def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
 def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield an error for each source with an ambiguous name or a refused licence.
 
-    Names must differ from each other, and from the manifest copies next to the folders of sources. The content of the
-    recipe file need not be valid.
+    A name is ambiguous if an earlier source has it, or if it ends with `.manifest.json` like the copy of a manifest.
+    `recipe` is the content of a recipe file, which need not be valid.
     """
     earlier = set[str]()
     refused = set(map(licence_table().match_tag, _strings(recipe.get("refuse_licences"))))
@@ -183,7 +183,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """Return a source's licence tag; None without a tag or if the section is invalid."""
+    """Return a source's licence tag; None without a tag or for an invalid section."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python(section)
         if isinstance(source, WikipediaSource):
@@ -200,8 +200,8 @@ def _strings(values: object) -> list[str]:
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield an error for each missing folder, file or text column of a recipe.
 
-    Sources and evaluation sets that are already listed in the data root are not checked. The content of the recipe file
-    need not be valid.
+    Sources and evaluation sets whose files the data root already lists are not checked. `recipe` is the content of a
+    recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
@@ -221,7 +221,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
 
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
-    """Yield an error for each pattern without a file and for a missing text column."""
+    """Yield an error for each pattern that matches no file, and for missing columns."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors

@@ -39,7 +39,7 @@ _MAX_LICENCES, _LICENCE_CHARACTERS = 50, 80
 
 @dataclass
 class CardSplit:
-    """A split of a config, with its sizes."""
+    """Split of a config on a dataset card, with its schema, sizes and licences."""
 
     config: str
     split: str  # name in the file names; `dataset/split` in a subset
@@ -56,7 +56,7 @@ class CardSplit:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that rows come from."""
+    """Dataset from which published rows come."""
 
     dataset: str
     revision: str | None  # commit; None for a folder
@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True)
 class CardContent:
-    """Content of a card."""
+    """Data from which a dataset card is written."""
 
     title: str
     repository: str  # argument of `load_dataset`: owner/name, or a folder
@@ -80,12 +80,12 @@ class CardContent:
 
 
 def split_pattern(path: str) -> str:
-    """Return the pattern of the files of a split, but not of longer split names."""
+    """Return the pattern of all numbered files of a split, given the path of one file."""
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
 
 
 def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
-    """Collect the splits that have rows, and the source datasets that all rows name.
+    """Collect the splits with rows, and all source datasets that the rows name.
 
     A few columns of one file are in memory at a time. Rows that do not name their dataset raise UsageError.
     """
@@ -119,7 +119,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
 
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
-    """Return the hub's name of each split."""
+    """Map the name of each split to the name that a hub allows for it."""
     return hub_split_names(sorted({split.split for split in splits}))
 
 
@@ -130,8 +130,8 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
     return configs
 
 
-def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
-    """Count the rows of all splits by stated licence."""
+def count_row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
+    """Count the rows of all splits by stated licence; None counts rows without one."""
     rows: Counter[str | None] = Counter()
     for split in splits:
         for (_, licence), count in split.licences.items():
@@ -140,7 +140,7 @@ def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
 
 
 def dataset_card(card: CardContent) -> str:
-    """Return the text of a card; split names that the hub forbids are replaced in it."""
+    """Write a card; in it, split names that a hub forbids are replaced."""
     names = split_names(card.splits)
     sections = [
         [f"# {escape(card.title)}", "", *_opening_lines(card)],
@@ -162,7 +162,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
     metadata: dict[str, Any] = {
         "pretty_name": card.title,
-        **licence_metadata(row_licences(card.splits)),
+        **licence_metadata(count_row_licences(card.splits)),
         "task_categories": ["text-generation"],
         "size_categories": [size_category(sum(split.rows for split in card.splits))],
         **({"source_datasets": hub_datasets} if hub_datasets else {}),

@@ -17,10 +17,10 @@ _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M
 
 
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
-    r"""Return the hub's name of each split, with `_` for forbidden characters.
+    r"""Map each split name to one that a hub allows, with `_` for forbidden characters.
 
-    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all`, which becomes `all_`. Allowed names are kept. Of
-    equal names, later ones get `_2`, `_3`, ….
+    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all` in any case, to which `_` is appended. Allowed
+    names are kept. A changed name that is already used gets `_2`, `_3`, ….
     """
     names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
     for split in splits:
@@ -51,7 +51,7 @@ _NAME_CHARACTERS = 60
 
 
 def hub_licence(licence: str | None) -> str:
-    """Return the hub's identifier of a stated licence; `unknown` for None."""
+    """Return the hub's identifier of a licence, or `other`; `unknown` for None."""
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
@@ -60,10 +60,11 @@ def hub_licence(licence: str | None) -> str:
 
 
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """Return the licence keys of a card's YAML from the row counts of stated licences.
+    """Return the licence keys of a card's YAML, given the rows of each stated licence.
 
-    `license` is one identifier or a list, the one with most rows first. A licence without an identifier also gets
-    `license_name`, with `license_link` if our table has a URL. Rows that state no licence have the key None.
+    Rows that state none are counted under None. `license` is an identifier, or a list sorted by descending rows. If
+    one licence lacks an identifier, `license_name` names it, and `license_link` has its URL if our table has one. If
+    several do, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in licences.items():
@@ -82,20 +83,20 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
 
 
 def size_category(rows: int) -> str:
-    """Return the hub's size category of a number of rows."""
+    """Return the hub's size category for a number of rows, such as `1K<n<10K`."""
     # Up to three digits are the first category; each further digit is the next one.
     return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type in `datasets`; for a list, the name of its value type."""
+    """Return an Arrow type's name in `datasets`; of a list, its value type's."""
     if pa.types.is_list(kind):
         return type_name(kind.value_type)
     return "float64" if pa.types.is_float64(kind) else str(kind)
 
 
 def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Return the `features` of columns in a card's YAML."""
+    """Return the value of `features` in a card's YAML, which describes the columns."""
     return [{"name": field.name, **_feature(field.type)} for field in fields]
 
 

@@ -1,7 +1,7 @@
 """A dataset repo on a hub, to which `huggingface_hub` sends files and commits.
 
-Temporary failures are retried. A commit is made only on its parent, so that a retry after a lost response does not
-repeat it.
+Temporary failures are retried. Each commit names its parent, so that a retry after a lost response does not repeat the
+commit.
 """
 
 import functools
@@ -29,7 +29,7 @@ _NAME_CHARACTERS = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """Return the publisher's token, HF_TOKEN in `variables`, never a saved login."""
+    """Return HF_TOKEN from `variables`; raise UsageError if unset, even with a login."""
     token = variables.get(TOKEN, "").strip()
     if not token:
         raise UsageError("no token is set", TOKEN, "set it to a token with write access; a saved login is not used")
@@ -38,7 +38,7 @@ def hf_token(variables: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class UploadFile:
-    """A file to publish: its path in the repo, and its content or local path."""
+    """File to publish: path in the repo, content or local path, size and sha256."""
 
     path: str
     source: Path | bytes
@@ -50,7 +50,7 @@ class UploadFile:
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
     def is_stored(self, file: HubFile | None) -> bool:
-        """Compare with a repo's file by size and hash; a small file has a git blob's sha1."""
+        """Check whether a repo's file has the same size, and sha256 or git blob's sha1."""
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")
@@ -63,14 +63,14 @@ class UploadFile:
 
 @dataclass(frozen=True)
 class HubRepo:
-    """Access to one repo, which may not exist yet."""
+    """Access to one dataset repo, which may not exist yet."""
 
     name: str
     hub: HubFiles  # with the publisher's token
 
     @classmethod
     def open(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
-        """Return access to a repo; raise UsageError if hubs do not allow its name."""
+        """Return access to a repo; raise UsageError for a name that hubs do not allow."""
         check_name(name)
         if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
             fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
@@ -108,7 +108,7 @@ class HubRepo:
         return self.hub.call_with_retries(self.name, "main", send)
 
     def access_settings(self) -> dict[str, Any] | None:
-        """Return the repo's keys `private` and `gated`; None if the token cannot see it."""
+        """Return `private` and `gated` of the repo; None if it is missing or not visible."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         def send() -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ class HubRepo:
         return self.hub.call_with_retries(self.name, "main", send)
 
     def create(self, *, private: bool) -> None:
-        """Create the repo, empty, unless it exists."""
+        """Create an empty repo, unless the repo exists."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def create() -> None:
@@ -136,16 +136,16 @@ class HubRepo:
         self._write_with_retries(create)
 
     def require_agreement(self, mode: str) -> None:
-        """Require readers to agree to terms; with `manual`, the owner approves each one."""
+        """Require readers to agree to terms; in mode `manual`, the owner approves too."""
         self._write_with_retries(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def files(self, commit: str) -> dict[str, HubFile]:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
-        """Make a commit on a parent, unless the head has moved from it.
+        """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent before the commit. A file that differs from its hash raises InputError.
+        Large files are sent before the commit. A local file that differs from its sha256 raises InputError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
@@ -174,7 +174,7 @@ class HubRepo:
         self._write_with_retries(create)
 
     def _write_with_retries(self, call: Callable[[], object]) -> None:
-        """Make a writing call of `huggingface_hub` with limits, retries and our errors."""
+        """Make a call that writes, with limits, retries and our own errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> None:
@@ -199,7 +199,7 @@ class HubRepo:
             self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:
-        """Raise RetryableError if storage other than the hub's API refused permanently."""
+        """Raise RetryableError if a storage outside the hub's API refused an upload."""
         status, url = refusal.status_code, refusal.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
         if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_on_hub(str(url))):

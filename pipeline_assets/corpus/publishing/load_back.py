@@ -1,7 +1,7 @@
-"""Loading of a published dataset with `datasets`, each config by name at a commit.
+"""Test that `datasets` can load each config of a published dataset.
 
-A subprocess loads it, because `datasets` reads the hub's address on import. The token is not in its environment:
-`datasets` would send it to every address that starts like the hub's. `LibraryClient` sends it only to the hub.
+A subprocess loads it, because `datasets` reads the hub's address on import. The token is not in its environment, where
+`datasets` would send it to every address that starts like the hub's; `LibraryClient` sends it only to the hub.
 """
 
 import json
@@ -17,9 +17,10 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
-    """Check that `datasets` loads a first row and the expected splits of each config.
+    """Check that `datasets` loads each config, with a first row and the right splits.
 
-    `configs` has the hub's names of splits by config. Loading for more than 30 minutes raises RetryableError.
+    `configs` has the split names on the hub by config. If they differ or loading fails, InputError is raised; after 30
+    minutes, RetryableError.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKENS},
@@ -45,7 +46,7 @@ def load_back(repo: str, commit: str, address: str, token: str | None, configs: 
 
 
 def _load_splits(repo: str, commit: str, config: str) -> list[str]:
-    """Return the names of a config's splits, after loading a row of the first one."""
+    """Load the first row of a config's first split; return its split names, sorted."""
     import datasets
 
     loaded = datasets.load_dataset(repo, config, revision=commit, streaming=True)
@@ -54,7 +55,7 @@ def _load_splits(repo: str, commit: str, config: str) -> list[str]:
 
 
 def _limit_requests(address: str, token: str) -> None:
-    """Limit the requests of `datasets`; refuse addresses in a card outside the hub."""
+    """Limit the requests of `datasets`, and refuse files that are not on the hub."""
     import datasets
     import fsspec
     from huggingface_hub import set_client_factory

@@ -1,4 +1,4 @@
-"""A sealed Nemotron artifact as a dataset repo.
+"""Content of the dataset repo that publishes a sealed Nemotron artifact.
 
 The repo has the artifact's files, its manifest without provenance (which names machines and folders), and a new card.
 Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the terms
@@ -19,9 +19,9 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     CardSplit,
     Source,
     collect_splits,
+    count_row_licences,
     dataset_card,
     group_by_config,
-    row_licences,
     split_names,
 )
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
@@ -62,14 +62,14 @@ def sign_card(text: str) -> str:
 
 
 def is_edited(card: str) -> bool:
-    """Check whether a signed card was changed; False for a card without a signature."""
+    """Check whether a card no longer matches its sha256; False without a sha256."""
     text, mark, _ = card.rpartition("<!-- sha256 of this card above: ")
     return bool(mark) and sign_card(text) != card
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Content of a dataset repo."""
+    """Files of a dataset repo, with the splits and terms that its card states."""
 
     artifact: Artifact
     files: Mapping[str, UploadFile]  # by path, including card and manifest
@@ -79,13 +79,13 @@ class Publication:
 
     @property
     def configs(self) -> dict[str, list[str]]:
-        """Splits by config, under the names that the hub allows."""
+        """Split names by config, as the hub allows them."""
         names, groups = split_names(self.splits), group_by_config(self.splits)
         return {config: [names[split.split] for split in splits] for config, splits in groups.items()}
 
     def terms(self) -> Iterator[str]:
-        """Describe the licences and the terms for readers, for the log."""
-        for licence, rows in sorted(row_licences(self.splits).items(), key=lambda item: -item[1]):
+        """Yield log lines about the licences of rows and the terms for readers."""
+        for licence, rows in sorted(count_row_licences(self.splits).items(), key=lambda item: -item[1]):
             yield f"licence {licence or 'not stated'}: {rows:,} rows of all configs"
         if self.gate is not None:
             yield f"readers must request access ({self.gate}), as for the source, and agree to:"
@@ -103,7 +103,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
         raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools or subsets")
     splits, named = collect_splits([artifact])
-    _check_licences(row_licences(splits), allow_unknown, artifact)
+    _check_licences(count_row_licences(splits), allow_unknown, artifact)
     sources = [_with_card(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
     stored = [file for file in artifact.manifest.storage if file.path != CARD]

@@ -1,4 +1,4 @@
-"""Publication to a dataset repo by commits that each leave it complete.
+"""Publication in a dataset repo that is consistent after every commit.
 
 The first commits add new files, at most 100 each, which no card names yet. The last commit has the card, the manifest,
 replaced files, and deletions of files that only the previous manifest lists. Files that the hub has are not sent. Each
@@ -48,7 +48,7 @@ class PlannedCommit:
 
 @dataclass(frozen=True)
 class PublicationPlan:
-    """Missing commits of a publication, in order; may be empty."""
+    """Commits that a publication still needs, in order; may be empty."""
 
     parent: str | None  # head of the repo; None if it does not exist
     commits: Sequence[PlannedCommit]
@@ -59,7 +59,7 @@ class PublicationPlan:
         return sum(commit.bytes for commit in self.commits)
 
     def lines(self) -> Iterator[str]:
-        """Describe each commit in a line, and the files that are not sent in another one."""
+        """Yield a line on each commit, and one on the files that need not be sent."""
         for number, commit in enumerate(self.commits, 1):
             last = f", with card, manifest and replaced files; {len(commit.deletions):,} files deleted"
             size = f"{len(commit.uploads):,} files, {commit.bytes:,} bytes"
@@ -69,7 +69,10 @@ class PublicationPlan:
 
 
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
-    """Plan the missing commits; `replaces` allows replacing other or edited content."""
+    """Plan the commits that the repo still needs.
+
+    If the repo has another dataset or an edited card, UsageError is raised unless `replaces`.
+    """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
     head = repo.hub.resolve(repo.name)
@@ -94,16 +97,16 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
 
 
 def _kind_and_partition(manifest: Manifest) -> tuple[str, str]:
-    """Return what two versions of a publication have in common: kind and partition."""
+    """Return kind and partition, which all versions of a publication share."""
     return manifest.kind, manifest.name.partition("/")[2]
 
 
 def publish(
     publication: Publication, repo: HubRepo, *, private: bool = True, replaces: bool = False
 ) -> tuple[str, PublicationPlan]:
-    """Publish to a repo, delete obsolete files, and load the result with `datasets`.
+    """Make the missing commits, then test that `datasets` loads the repo.
 
-    A missing repo is created, by default private. The same call resumes an interrupted publication.
+    A missing repo is created, by default as private. Calling again resumes an interrupted publication.
 
     Returns:
         The commit of the publication, and the plan before the first commit.
@@ -138,7 +141,7 @@ def publish_sealed(
 ) -> BuildResult:
     """Publish an artifact and record its repo and row counts in `publication.json`.
 
-    A `hub` of None sends nothing, as in a rebuild.
+    Without `hub`, as in a rebuild, nothing is sent.
     """
     sent: dict[str, Any] = {}
     if hub is None:
@@ -158,13 +161,13 @@ def publish_sealed(
 
 
 def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
-    """Return the number of rows of each split, from `publication.json`."""
+    """Return the config, name and number of rows of each split in `publication.json`."""
     rows = json.loads(artifact.path(PUBLICATION).read_bytes())["rows"]
     return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
 
 
 def _manifest_at(repo: HubRepo, stored: Mapping[str, HubFile], commit: str) -> Manifest | None:
-    """Return the manifest in a repo; None if it is missing or not a manifest of ours."""
+    """Return a repo's manifest; None if it is missing or not of this project."""
     if FILE_NAME not in stored:
         return None
     local = repo.hub.fetch(repo.name, commit, stored[FILE_NAME]).local
@@ -176,7 +179,7 @@ def _manifest_at(repo: HubRepo, stored: Mapping[str, HubFile], commit: str) -> M
 def _plan_commits(
     changed: Sequence[UploadFile], stored: Mapping[str, HubFile], obsolete: Sequence[str]
 ) -> list[PlannedCommit]:
-    """Divide changes into commits: batches of new files, then the rest in one commit."""
+    """Divide changes into commits: batches of new files, then all the rest in one."""
     at_last = {*stored, CARD, FILE_NAME}
     new = [item for item in changed if item.path not in at_last]
     last = [item for item in changed if item.path in at_last]

@@ -1,4 +1,4 @@
-"""Source columns in recipes."""
+"""Recipe keys that name the source columns of Document fields."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from pipeline_assets.spine.section import Option, RecipeSection
 
 
 def column_fix(field: str) -> str:
-    """Return the fix for a missing column of a Document field."""
+    """Return the error message's fix for a missing column of a Document field."""
     if field == "text":
         return "set `columns.text` in the recipe to the column that holds the text"
     return f"set `columns.{field}` in the recipe to an existing column, or leave it out"
@@ -17,8 +17,8 @@ def column_fix(field: str) -> str:
 class ColumnMap(RecipeSection):
     """Source columns of a Document's fields; None if the source has no such column.
 
-    A name that no column has is a path into nested columns: `metadata.url` is `url` of the object `metadata`. `meta`
-    keeps all columns other than text and id, including the original date.
+    A name that no column has is used as a path: `metadata.url` is `url` of the object `metadata`. A Document's `meta`
+    has all columns other than text and id, including the original date.
     """
 
     text: str = "text"
@@ -34,13 +34,13 @@ Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 class LicensedColumns(RecipeSection):
     """Source columns of a Document's fields, for rows that may state their licence.
 
-    A column that is set as a single name must exist. Of several names, each row uses the first one with a value of a
-    valid type, if any.
+    A column that is set as a single name must exist. If several names are set, each row uses the first column that has
+    a value of a valid type.
 
     Attributes:
         id: Text or integers; a row without an id gets a derived one.
-        license: Licence of the row, in lower case. A row without a value has the licence of the recipe; a value that is
-            not text (for example a list) results in `unknown`. The column is kept in `meta` unchanged.
+        license: Licence of the row, used in lower case. A row without a value has the licence of the recipe; a value
+            that is not text (for example a list) results in `unknown`. `meta` keeps the column unchanged.
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"
@@ -57,11 +57,7 @@ class LicensedColumns(RecipeSection):
 
 
 class SourceLabels(RecipeSection):
-    """Labels of all documents of a local source.
-
-    Attributes:
-        license_tag: Licence of rows that do not state one.
-    """
+    """Source name, domain and default licence of the documents of a local source."""
 
     source: str
     domain: Annotated[str, Option("Domain label of the documents.")] = "unknown"

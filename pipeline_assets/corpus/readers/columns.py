@@ -20,7 +20,7 @@ MAX_NESTING = 64
 
 @dataclass(frozen=True)
 class Fault:
-    """Reason code and detail of a row or value that no Document can have."""
+    """Reason code and detail why a row or value cannot become part of a Document."""
 
     reason: str
     detail: str = ""
@@ -34,7 +34,7 @@ _NESTING = frozenset((dict, list, tuple))
 
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
-    """Check that objects and lists, Arrow maps included, nest at most `levels` deep."""
+    """Check whether objects, lists and Arrow maps nest at most `levels` deep."""
     level: list[Any] = [value] if type(value) in _NESTING else []
     for _ in range(levels):  # one level at a time takes half as long as recursion
         if not level:
@@ -54,7 +54,7 @@ def utf8_fault(error: UnicodeDecodeError) -> Fault:
 
 
 def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[str]:
-    """Yield the paths of all columns, including columns inside structs."""
+    """Yield the paths of all columns; a struct is replaced by the columns inside it."""
     for field in schema:
         if pa.types.is_struct(field.type):
             yield from _column_paths(field.type, f"{prefix}{field.name}.")
@@ -65,9 +65,9 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
 def check_columns(
     schema: pa.Schema, columns: Iterable[tuple[str, str | tuple[str, ...] | None]], where: object
 ) -> None:
-    """Raise UsageError if a column does not exist.
+    """Raise UsageError if a column that a recipe sets as a single name does not exist.
 
-    `columns` has the column name or names of Document fields; only single names are checked.
+    `columns` has pairs of a Document field and its column, or its alternative columns, which are not checked.
     """
     for field, name in columns:
         paths = list(_column_paths(schema))
@@ -89,7 +89,7 @@ class Column(NamedTuple):
 
 
 def find_column(row: dict[str, Any], name: str) -> Column | None:
-    """Find a column of a row by name or path; return None if it does not exist."""
+    """Find a row's column by name, or else by path; return None if it does not exist."""
     if name in row:
         return Column(row, name, name)
     holder: Any = row
@@ -102,7 +102,7 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """Convert an Arrow column to Python values, and unusable values to a `Fault`.
+    """Convert an Arrow column to Python values; invalid values become a `Fault`.
 
     Times in nanoseconds become standard library times if these can represent them, otherwise text.
     """
@@ -116,7 +116,7 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
-    """Return the first fault of each faulty row in a batch, by row number."""
+    """Return each faulty row's first fault by row number, given columns of values."""
     return {
         number: value
         for column in reversed(columns)
@@ -127,7 +127,7 @@ def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
 
 
 def _read_value(scalar: pa.Scalar) -> Any:
-    """Convert one Arrow scalar; return a Fault for invalid UTF-8."""
+    """Convert one Arrow scalar to a Python value, or to a Fault if it is not UTF-8."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError as error:
@@ -135,7 +135,7 @@ def _read_value(scalar: pa.Scalar) -> Any:
 
 
 def _to_stdlib_times(value: Any) -> Any:
-    """Convert pandas times in nanoseconds to types that JSON encoders accept."""
+    """Convert pandas times, also in lists and dicts, to library times or text."""
     match type(value).__name__:
         case "list" | "tuple":
             return [_to_stdlib_times(item) for item in value]
@@ -149,7 +149,7 @@ def _to_stdlib_times(value: Any) -> Any:
 
 
 def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Yield each row of a batch, converted by `column_values`, or its first fault."""
+    """Yield each row of a batch as Python values by column name, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faulty_rows(columns)

@@ -1,7 +1,7 @@
 """Cached spans (byte ranges) of hub files.
 
-The folder of a file is named after its hash. It has spans as `<start>-<stop>.<sha256 of the span>`, and unfinished
-downloads as `.part`.
+Each hub file has a folder, named after the file's hash. A span in it is named `<start>-<stop>.<sha256 of the span>`, an
+unfinished download `<start>-<stop>.<boot id>.part`.
 """
 
 import fcntl
@@ -33,14 +33,14 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise InputError and delete `spans` if they do not have the hash of the file."""
+    """Delete `spans` and raise RetryableError if their bytes lack the file's hash."""
     if file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
         raise hash_mismatch_error(file.digest, where)
 
 
 def delete_spans(spans: Iterable[Span]) -> None:
-    """Remove spans from the cache, so that the next attempt fetches them again."""
+    """Delete cached spans, so that the next attempt fetches them again."""
     for span in spans:
         span.local.unlink(missing_ok=True)
 
@@ -52,7 +52,7 @@ def hash_mismatch_error(digest: str, where: str) -> InputError:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other threads and builds that would fetch the same bytes."""
+    """Lock a cache folder against other threads and builds that fetch the file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -62,7 +62,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """Find a cached span and check its hash; remove a damaged one and return None."""
+    """Return a cached span with a correct hash, or else None; delete damaged spans."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == PARTIAL:
             continue
@@ -74,7 +74,7 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
 
 
 def partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume, after removing unsynced older ones."""
+    """Return the path of a download to resume; delete those from before a reboot."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:
@@ -87,7 +87,7 @@ def partial_name(start: int, stop: int) -> str:
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Hash the parts with the algorithm of the file's digest in the listing."""
+    """Return the digest of a file's consecutive parts, by its listed algorithm."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:

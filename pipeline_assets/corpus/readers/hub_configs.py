@@ -51,18 +51,18 @@ class Config:
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
-    """Read the configs from a dataset's card at a commit, in the card's order."""
+    """Read the configs that the card of a dataset lists, in the card's order."""
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD}")
 
 
 def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
-    """Read the card of a dataset at a commit; "" if it does not exist."""
+    """Read the card of a dataset at a commit; return "" without a card."""
     card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD), None)
     return hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace") if card else ""
 
 
 def parse_configs(card: str, where: str) -> list[Config]:
-    """Parse the configs in the text of a card, in its order."""
+    """Parse the configs in the text of a card, in the card's order."""
     metadata = parse_card_metadata(card, where)
     try:
         return [_parse_config(entry) for entry in metadata.get("configs") or []]
@@ -71,7 +71,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Parse the YAML at the top of a card; empty if it is missing."""
+    """Parse the YAML at the top of a card; return {} without a mapping."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -84,7 +84,7 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
 
 
 def matching_configs(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
-    """Return the configs whose names have this language and script; None matches any."""
+    """Return configs with a language in their names that match; None matches any."""
     return [
         config
         for config in configs
@@ -93,7 +93,7 @@ def matching_configs(configs: Sequence[Config], language: str | None, script: st
 
 
 def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
-    """Return the config with this name, or raise UsageError with the nearest names."""
+    """Return the config with this name; raise UsageError if it does not exist."""
     by_name = {config.name: config for config in configs}
     if name in by_name:
         return by_name[name]
@@ -107,11 +107,11 @@ def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
 def find_split_files(
     config: Config | None, split: str, paths: Sequence[str], where: str
 ) -> tuple[list[str], list[str]]:
-    """Return the patterns and paths of the Parquet or JSON lines files of a split.
+    """Return the patterns and paths of a split's files of Parquet or JSON lines.
 
-    If the card names no files, folders and file names determine the split, as in `datasets`: `train/0.jsonl.zst`,
-    `web-train-00000.parquet`. If no name indicates a split, all files belong to `train`. JSON lines are ignored if the
-    dataset has Parquet. `config` is None if the card lists no configs.
+    Without configs in the card, `config` is None. If the card names no files, folders and file names determine the
+    split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without any
+    Parquet, and files without a split in any name only without `config`. Without files, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)
@@ -138,13 +138,13 @@ def _parse_config(entry: dict[str, Any]) -> Config:
     match = _LANGUAGE_SCRIPT.match(name)
     language, script = match.groups() if match else (None, None)
     folder, data_files = entry.get("data_dir"), entry.get("data_files")
-    files = tuple(_config_files(data_files, "" if folder is None else str(folder)))
+    files = tuple(_config_patterns(data_files, "" if folder is None else str(folder)))
     is_folder = folder is not None and data_files is None
     return Config(name, language, script, files, str(folder) if is_folder else None)
 
 
-def _config_files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
-    """Yield the split and pattern of every file entry, relative to the folder."""
+def _config_patterns(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
+    """Yield the split and the pattern, prefixed with `folder`, of each file entry."""
     for item in data_files if isinstance(data_files, list) else [data_files]:
         if isinstance(item, str):
             yield "train", posixpath.join(folder, item)
@@ -155,9 +155,9 @@ def _config_files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
 
 
 def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object) -> list[str]:
-    """Return the paths that match any pattern, in their order.
+    """Return the distinct paths that match any pattern, in the order of `paths`.
 
-    A pattern that equals a path matches only that path. `**` must be a whole folder name, as in `datasets`.
+    A pattern that equals a path matches only that path. As in `datasets`, `**` must be a whole folder name.
     """
     known_paths = dict.fromkeys(paths)
     exact = dict.fromkeys(PurePosixPath(pattern).as_posix() for pattern in patterns)  # without `./` and `//`
@@ -174,7 +174,7 @@ def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object)
 
 
 def _matches_pattern(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    """Check whether the folders and name of a path match those of a pattern."""
+    """Check whether the parts of a path match the parts of a pattern."""
     if not names or not parts:
         return not names and not parts
     is_visible = parts[0].startswith(".") or not names[0].startswith(".")

@@ -1,4 +1,4 @@
-"""Files of a hub repository at one commit.
+"""Access to the files of hub repositories at a commit, through a local cache.
 
 Each response is checked against the listing of the commit, and all bytes are cached under the hash of their file. So
 nothing is downloaded twice, and a commit that was read once needs no network. Text from a hub becomes part of a local
@@ -59,8 +59,8 @@ class HubFiles:
         endpoint: URL of the hub; None uses the client's default (HF_ENDPOINT, else the public hub).
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
-        wait_s: First wait between attempts, doubled each time up to 60 s unless the hub specifies the wait.
-        progress_s: A response that delivers less than `hub_session.MIN_BYTES` in this time is aborted.
+        wait_s: Seconds before the second attempt, doubled each time up to 60 s unless the hub specifies the wait.
+        progress_s: Seconds after which a response that delivered less than `hub_session.MIN_BYTES` is aborted.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
     """
@@ -75,7 +75,7 @@ class HubFiles:
     repo_type: hub_http.RepoType = "dataset"
 
     def for_models(self) -> "HubFiles":
-        """Return access to the models of the same hub, with the same traffic counter."""
+        """Return the same access for models instead of datasets, with the same traffic."""
         return replace(self, repo_type="model")
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
@@ -99,8 +99,8 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file is checked against its hash in the listing. For a part, the hub
-        must confirm that its file has that hash; the sha256 of the part is stored and checked at every later use.
+        An interrupted download resumes. A whole file is checked against its hash in the listing. Before sending a part,
+        the hub must confirm that hash; the sha256 of the part is stored, and checked at every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -122,8 +122,8 @@ class HubFiles:
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
 
-        A cached span counts only if it has exactly these bounds, an interrupted download also in part. Only names and
-        sizes are compared; damage shows when the bytes are used.
+        A cached span saves bytes only if it has exactly these bounds, as does an interrupted download of them. Only
+        names and sizes are compared; damage is found when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
         partial = partial_name(start, stop)
@@ -144,7 +144,7 @@ class HubFiles:
             return str(sha)
 
     def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
-        """List the files on all pages of the tree; raise if pages repeat a path."""
+        """Fetch all pages of the hub's file tree; raise if a path is listed twice."""
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
@@ -166,7 +166,7 @@ class HubFiles:
         return sorted(files, key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise and remove the cached listing if the hub's own listing contradicts it."""
+        """Delete the cached listing and raise if the hub does not list `file` like it."""
         path = self.listing_path(dataset, commit)
         if file in (read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
@@ -174,7 +174,7 @@ class HubFiles:
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """Make one attempt: compare the file with the listing, then append its bytes."""
+        """Make one attempt: compare the hub's file with `file`, then append missing bytes."""
         import httpx2
 
         durable.call_failpoint("create", partial)
@@ -234,7 +234,7 @@ class HubFiles:
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """Return the cache folder of a repository; no dataset's folder is named `models`."""
+        """Return a repository's cache folder; models have theirs in the folder `models`."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 
@@ -245,7 +245,7 @@ class HubFiles:
 def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
     """Yield the results of `work` in the order of `items`, using several threads.
 
-    An error, or closing the iterator, cancels items that no thread has started.
+    After an error, or if the iterator is closed, `work` is called for no further items.
     """
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
@@ -259,11 +259,11 @@ def _changed_error(what: str, where: str) -> InputError:
 
 
 def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
-    """Check whether a name is valid for a dataset or model on a hub."""
+    """Check whether a name is valid for a hub repository of this type."""
     return _NAMES[repo_type][0].fullmatch(name) is not None
 
 
 def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
-    """Raise UsageError if a name is not valid for a dataset or model."""
+    """Raise UsageError if a name is not valid for a repository of this type."""
     if not is_name(name, repo_type):
         raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")

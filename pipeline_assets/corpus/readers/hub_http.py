@@ -1,6 +1,7 @@
 """Requests to a hub with bounded responses, retries and protected credentials.
 
-Redirects may lead to other origins, but without the token; a next page must have the origin of the page before it.
+Redirects may lead to other origins, to which the token is not sent. The next page of a listing must have the origin of
+the page before it.
 """
 
 import itertools
@@ -34,7 +35,7 @@ _MAX_WAIT_S = 600.0  # that a hub may request; the public hub has rate limit win
 
 
 class Traffic:
-    """Thread-safe counter of the bytes that a hub sent."""
+    """Thread-safe counter of the bytes of bodies that a hub sent."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -55,7 +56,7 @@ class FileLocation:
 
 
 class HubClient:
-    """Client for the requests of one `HubFiles`, with its settings and byte counter."""
+    """Client that makes the requests of a `HubFiles`, and counts received bytes."""
 
     def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
         from huggingface_hub import constants
@@ -86,7 +87,7 @@ class HubClient:
             return json.loads(content), str(address)
 
     def locate(self, url: str) -> FileLocation:
-        """Follow redirects until a response has the metadata of a file, without its bytes."""
+        """Follow redirects until a response states a file's etag and size; read no bytes."""
         session = self._session
         response = session.head(url, headers=self._headers, follow_redirects=False)
         for _ in range(session.max_redirects):
@@ -104,26 +105,26 @@ class HubClient:
         return FileLocation(location, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
-        """Start a GET request, leaving body and status to the caller; errors name `where`."""
+        """Start a GET request; the caller checks the status. Errors name `where`."""
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_on_hub(self, url: str) -> bool:
-        """Check whether an address belongs to the hub; no other origin gets the token."""
+        """Check whether an address has the hub's origin."""
         import httpx2
 
         return httpx2.URL(url).origin == httpx2.URL(self.address).origin
 
     def body_blocks(self, response: "httpx2.Response") -> Iterator[bytes]:
-        """Yield the blocks of a body as they arrive, so that a broken stream loses none.
+        """Yield the blocks of a body as they arrive, and count their bytes.
 
-        A body that is longer than requested raises RetryableError; a slow one, httpx2.ReadTimeout.
+        A body that is longer than requested raises RetryableError; a slow body, httpx2.ReadTimeout.
         """
         for block in response.iter_raw():
             self._traffic.add(len(block))
             yield block
 
     def raise_for_status(self, response: "httpx2.Response") -> None:
-        """Raise HfHubHTTPError for an error status, from status and headers alone.
+        """Raise HfHubHTTPError for an error status; the body does not matter.
 
         A short body is read and ignored, so that the connection can be reused.
         """
@@ -137,7 +138,7 @@ class HubClient:
 
 
 class HubCall(NamedTuple):
-    """Retry settings of a hub call, as in `HubFiles`, and its subject for errors."""
+    """Settings for retries of a hub call, as in `HubFiles`, and names for its errors."""
 
     dataset: str
     revision: str
@@ -149,7 +150,9 @@ class HubCall(NamedTuple):
 
 
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
-    """Return a call's result after retrying 408, 429, 5xx and broken connections.
+    """Return a call's result; retry after temporary errors of the hub or the network.
+
+    These are the statuses in `RETRIED_STATUS`, failed connections and malformed responses.
 
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.
@@ -200,7 +203,7 @@ def _check_address(address: str) -> None:
 
 
 def _status_error(error: Exception, status: int, request: HubCall) -> InputError:
-    """Convert an HTTP status to an error with a fix; a `TransientError` is retried."""
+    """Convert an HTTP status to an error with a fix; `TransientError` if temporary."""
     from huggingface_hub import errors
 
     where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
@@ -235,7 +238,7 @@ def _status_error(error: Exception, status: int, request: HubCall) -> InputError
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that RateLimit or Retry-After requests; None if neither does."""
+    """Return the seconds that RateLimit or Retry-After requests, if any, at most 600."""
     try:
         limits = parse_rate_limit(headers)
         if limits is not None and limits.remaining == 0:

@@ -22,14 +22,14 @@ _MIN_CHUNK_BYTES = 1 << 20  # storages of this kind reject parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
-    """A request without an answer. `huggingface_hub` does not retry this class."""
+    """Request without an answer, of a class that `huggingface_hub` does not retry."""
 
 
 class LibraryClient(LimitedClient):
     """A `LimitedClient` for `huggingface_hub`, which also limits waits.
 
-    Streams may have any size. `token` replaces the token that `huggingface_hub` sends. With `retries`, the library
-    retries all requests, each after at most _MAX_RETRY_WAIT_S.
+    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. Set `retries` if the
+    library retries all requests, instead of PUT alone; it then waits at most _MAX_RETRY_WAIT_S before each retry.
     """
 
     _decodes_refusals = True
@@ -42,7 +42,7 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise for a temporary status that nothing else would retry.
+        """Send a request; raise for a temporary failure that the library does not retry.
 
         A streamed response is returned whatever its status.
         """
@@ -60,7 +60,7 @@ class LibraryClient(LimitedClient):
         return response
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
-        """Check whether `huggingface_hub` retries a request; it retries every PUT."""
+        """Check whether `huggingface_hub` itself retries a request, as it does each PUT."""
         return self._retries or request.method == "PUT"
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
@@ -85,7 +85,7 @@ class LibraryClient(LimitedClient):
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
     """Make `huggingface_hub` use a LibraryClient of this hub inside the context.
 
-    Xet is switched off for a hub on loopback, which has no such store. Contexts with equal arguments may be nested.
+    Xet is switched off for a hub on this machine, which has no Xet storage. Equal contexts may be nested.
     """
     before, is_xet_off = hub_client_factory(), constants.HF_HUB_DISABLE_XET
     if isinstance(before, functools.partial) and before.args == (address, progress_s):
@@ -101,15 +101,15 @@ def limited_session(address: str, progress_s: float) -> Iterator[None]:
 
 
 def is_loopback(address: str) -> bool:
-    """Check whether a hub is on this machine."""
+    """Check whether the address of a hub is on this machine."""
     host = httpx2.URL(address).host
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 def _check_offer(response: httpx2.Response) -> None:
-    """Raise MalformedResponse if a git-lfs offer has a part size that is too small.
+    """Raise MalformedResponse if a git-lfs server wants too small parts.
 
-    For a size of 0, the client divides by zero.
+    For parts of 0 bytes, `huggingface_hub` divides by zero.
     """
     if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
         return

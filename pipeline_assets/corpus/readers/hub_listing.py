@@ -1,4 +1,4 @@
-"""Listings of a hub repository at one commit, in the hub's form and as cached."""
+"""Listings of the files in a hub repository at a commit: parsing and caching."""
 
 import hashlib
 import logging
@@ -21,7 +21,7 @@ _INVALID_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class HubFile:
-    """Path, size in bytes and hash of a hub file."""
+    """File in a hub repository: path, size in bytes and hash."""
 
     path: str
     size: int
@@ -29,12 +29,12 @@ class HubFile:
 
 
 def is_digest(text: str) -> bool:
-    """Check whether a text is a file hash as in a listing."""
+    """Check whether a text has the form of a file hash in a listing."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
-    """Convert a hub's tree entry; raise KeyError, TypeError or ValueError if bad."""
+    """Convert a hub's file entry; raise KeyError, TypeError or ValueError if invalid."""
     lfs = entry.get("lfs")
     digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
     if entry["type"] != "file":
@@ -43,12 +43,12 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """Return the manifest entry of a dataset's file; models use `model_entry_name`."""
+    """Return the manifest's input entry for a file of a dataset."""
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
 def _check_file(file: HubFile) -> HubFile:
-    """Return a file if it is valid in a listing; raise TypeError or ValueError if not."""
+    """Return `file` after checking path, size and hash; raise TypeError or ValueError."""
     if _INVALID_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
         raise ValueError(f"{file.path!r} is not a path in a repository")
     if type(file.size) is not int or not 0 <= file.size < 1 << 63:
@@ -60,13 +60,13 @@ def _check_file(file: HubFile) -> HubFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """A cached listing with its own hash, because it decides which bytes are read."""
+    """Cached listing with its hash, by which damage is found before bytes are read."""
 
     files: list[HubFile]
     sha256: str
 
 
-_LISTING_FILE = MetadataFile("listing", 1 << 30, "remove it, and it is fetched again", _Listing)
+_LISTING_FILE = MetadataFile("listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing)
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:

@@ -1,4 +1,4 @@
-"""Parquet files on a hub, fetched only by footer and row group."""
+"""Parquet files on a hub, fetched in parts: footer and row groups."""
 
 import bisect
 import io
@@ -19,7 +19,7 @@ _MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
-    """A file of disjoint local spans; reading outside them is an error."""
+    """Hub file as a file object of its cached spans; reading other bytes is an error."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -84,9 +84,9 @@ class RowGroup:
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
-    """Read the footer of a file with one or two range requests.
+    """Fetch and parse the footer of a file, with one or two range requests.
 
-    Fetched bytes that are not a footer are removed from the cache, in case they were damaged in transit.
+    If it cannot be parsed, its bytes are deleted from the cache, in case they were damaged in transit.
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()
@@ -110,7 +110,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
 
 
 def list_row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
-    """List the row groups of a file in file order, after checking the text column."""
+    """List the row groups of a file in file order; the text column must exist."""
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
     check_columns(schema, [("text", text_column)], where)
@@ -129,8 +129,8 @@ def list_row_groups(footer: Footer, file: HubFile, text_column: str, where: str)
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
-    """Open a Parquet file with local spans of the footer and some row groups.
+    """Open a Parquet file, given local spans of the footer and of row groups to read.
 
-    Page checksums are verified. Arrow's own errors are raised if the bytes are damaged.
+    Page checksums are verified. If the bytes are damaged, Arrow's own errors are raised.
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)

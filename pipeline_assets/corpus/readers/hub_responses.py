@@ -9,12 +9,12 @@ _UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 class MalformedResponse(Exception):
-    """A response that is not from a hub: truncated by a proxy, or a login page."""
+    """Response that cannot be parsed, such as a login page or a truncated body."""
 
 
 @contextmanager
 def convert_parse_errors() -> Iterator[None]:
-    """Convert parsing errors inside the context to MalformedResponse."""
+    """Convert errors of parsing code inside the context to MalformedResponse."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -22,6 +22,6 @@ def convert_parse_errors() -> Iterator[None]:
 
 
 def error_text(error: Exception) -> str:
-    """Return an error's text, which a hub may control, as one short printable line."""
+    """Return class and text of an error as one short line without control characters."""
     text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
     return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"

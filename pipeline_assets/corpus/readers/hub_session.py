@@ -1,6 +1,6 @@
 """HTTP client of a hub with limits on time, size and recipients.
 
-This module loads the HTTP client: import it only to make requests.
+Importing this module loads the HTTP client: import it only to make requests.
 """
 
 import functools
@@ -28,16 +28,16 @@ _WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver 
 
 @functools.cache
 def _trusted_authorities() -> ssl.SSLContext:
-    """Return the TLS settings of all clients; cached, because loading takes 20 ms."""
+    """Return TLS settings that all clients share, because loading them takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
 class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives credentials. A response may have the bytes of the requested range, otherwise MAX_JSON_BYTES.
-    In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A silent connection times out after
-    `progress_s` or TIMEOUT_S, whichever is shorter.
+    Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
+    range. In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A connection without any bytes
+    times out after the shorter of `progress_s` and TIMEOUT_S.
     """
 
     _decodes_refusals = False
@@ -59,7 +59,7 @@ class LimitedClient(httpx2.Client):
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit_body(self, response: httpx2.Response) -> None:
-        """Limit the size of a body, and reject compression, which would evade the limit."""
+        """Limit the size of a body; reject a compressed body, which could evade the limit."""
         # An error response may be compressed if its body is never decoded.
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
         if is_compressed and (self._decodes_refusals or not response.is_error):
@@ -88,7 +88,7 @@ os.register_at_fork(after_in_child=limited_client.cache_clear)
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """Body of a response, up to `max_bytes`."""
+    """Body of a response; more than `max_bytes` bytes raise RetryableError."""
 
     def __init__(self, stream: Any, max_bytes: int, where: str) -> None:
         self._stream, self._max_bytes, self._where = stream, max_bytes, where
@@ -109,8 +109,8 @@ class _BoundedStream(httpx2.SyncByteStream):
 class _TimedStream(httpcore2.NetworkStream):
     """Connection that must move MIN_BYTES in `progress_s` seconds of waiting.
 
-    Each direction is counted separately. A socket timeout limits only a single call, so that headers, a body or an
-    upload could drip for years.
+    Reading and writing are counted separately. A socket timeout alone limits only a single call, so that headers, a
+    body or an upload could take years, byte by byte.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:

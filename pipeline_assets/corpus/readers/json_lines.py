@@ -20,10 +20,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the offset of each line that is not blank, and its row or fault.
+    """Yield the byte offset of each line that is not blank, and its row or fault.
 
-    NaN and Infinity are not JSON. If a key is repeated, its last value is used. A file that is truncated, or one JSON
-    value over many lines, raises InputError.
+    `lines` are the lines of `piece` with their offsets. NaN and Infinity are not JSON. If a key is repeated, its last
+    value is used. A truncated last line, an array, or an object over several lines raises InputError.
     """
     is_first = piece.start == 0
     for offset, line in lines:
@@ -40,9 +40,9 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 
 
 def parse_row(line: bytes) -> dict[str, Any] | Fault:
-    """Parse a line as a JSON object.
+    """Parse a line as a JSON object, or return its fault.
 
-    Faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
+    Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:
         row = _decode(line)
@@ -60,7 +60,7 @@ def parse_row(line: bytes) -> dict[str, Any] | Fault:
 
 
 def _is_nested_too_deep(line: bytes) -> bool:
-    """Check the nesting of a line that the decoder refused, maybe for its depth."""
+    """Check whether the brackets of an undecodable line nest deeper than allowed."""
     depth = 0
     for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
@@ -70,7 +70,7 @@ def _is_nested_too_deep(line: bytes) -> bool:
 
 
 def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fault) -> InputError:
-    """Return the error for a last line that has no newline and cannot be parsed."""
+    """Return the error for an invalid last line without a newline."""
     if b"\0" in line:
         what = f"from byte {offset + line.index(0):,} on, the file contains NUL bytes, as after a crash or a full disk"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove these bytes")
@@ -80,7 +80,7 @@ def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fau
 
 
 def raise_if_document(first_line: bytes, where: object) -> None:
-    """Raise InputError if a JSON array, or an object on several lines, begins here."""
+    """Raise InputError if the line begins an array or an object over several lines."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":
         fix = "write one line per element: jq -c '.[]' FILE"
@@ -91,7 +91,7 @@ def raise_if_document(first_line: bytes, where: object) -> None:
 
 
 def _find_lone_surrogate(line: bytes) -> Fault | None:
-    """Return a fault if a line is JSON with an escaped half of a surrogate pair."""
+    """Return a fault if a line is JSON with an escaped surrogate outside a pair."""
     try:
         json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Lines of a source file, compressed or not, with their byte offsets.
 
-An offset is the number of bytes before a line in the uncompressed text. It is known even if the file was not read from
-its start, and compression does not change it. To print the line: `tail -c +$((OFFSET + 1)) FILE | head -1`.
+An offset is the number of bytes before a line in the uncompressed text. Reading may begin at any offset of an
+uncompressed file. To print the line at OFFSET of such a file: `tail -c +$((OFFSET + 1)) FILE | head -1`.
 """
 
 import io
@@ -21,7 +21,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines with their byte offsets.
+    """Yield each block of whole lines of a file, after the block's byte offset.
 
     The first block begins with the first line at or after `start`, which must be 0 for a compressed file. A file that
     is damaged or UTF-16, or has a line longer than 256 MiB, raises InputError.
@@ -32,9 +32,9 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
 
 
 def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> Iterator[tuple[int, bytes]]:
-    """Regroup the blocks of a file, from `offset` on, into blocks of whole lines.
+    """Regroup a file's blocks into blocks of whole lines, yielded after their offsets.
 
-    They are yielded with their byte offsets. A UTF-8 byte order mark is skipped.
+    The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped.
     """
     for block in whole_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
         if offset == 0 and block.startswith(_UTF16_MARKS):
@@ -45,12 +45,12 @@ def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> I
 
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that begin in a range, newlines included, with their offsets."""
+    """Yield each line that begins in a range, with its newline, after its offset."""
     return read_lines(line_blocks(piece.file, piece.start), piece.stop)
 
 
 def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that begin before `stop`, newlines included, with their offsets."""
+    """Yield each line that begins before `stop`, with its newline, after its offset."""
     for offset, block in blocks:
         for line in io.BytesIO(block):
             if stop is not None and offset >= stop:
@@ -60,7 +60,7 @@ def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterato
 
 
 def line_before(file: SourceFile, offset: int) -> bytes:
-    """Return the line before an offset in an uncompressed file; empty at offset 0."""
+    """Return the line that ends at an offset of an uncompressed file; b"" at offset 0."""
     line = b""
     with open_source(file) as opened:
         while offset > 0 and b"\n" not in line[:-1]:
@@ -74,7 +74,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 
 
 def _seek_line(opened: BinaryIO, start: int) -> int:
-    """Seek the first line that begins at or after `start`; return its offset."""
+    """Seek to the first line that begins at or after `start`; return that offset."""
     if start == 0:
         return 0
     offset = opened.seek(start - 1)
@@ -87,7 +87,7 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 
 def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
-    """Yield the decompressed blocks of a file, and hash it if read from its start."""
+    """Yield the rest of an open file in decompressed blocks; hash it if it is whole."""
     offset = opened.tell()
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)

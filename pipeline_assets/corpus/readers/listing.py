@@ -1,4 +1,4 @@
-"""Listings of an artifact's input files before it is built."""
+"""Listings of the input files of an artifact, made before the artifact is built."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """A figure that is known before a build."""
+    """Number that is known before a build, with its origin."""
 
     value: float
     basis: str  # where the value comes from, such as `the listing`
@@ -21,11 +21,11 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Listing:
-    """Files outside the data root that an artifact depends on.
+    """Files outside the data root from which an artifact will be built.
 
     Attributes:
         inputs: Input entries of the future manifest, as far as listings and Parquet footers determine them.
-        missing_bytes: Bytes to request from a hub, by file name; None if no hub is involved.
+        missing_bytes: Uncached bytes to request from a hub, by file or source; None without a hub.
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
@@ -33,12 +33,12 @@ class Listing:
 
     @classmethod
     def from_files(cls, files: Iterable[SourceFile]) -> "Listing":
-        """List local files that have not been hashed."""
+        """List local files with name and size, but without hashes."""
         return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List hub files that are read whole and listed in upstream manifests."""
+        """List only the missing bytes of hub files, which upstream manifests name."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)
@@ -47,7 +47,7 @@ class Listing:
 def input_figures(inputs: Inputs) -> dict[str, int]:
     """Sum the bytes and rows that a build reads from input files, not from artifacts.
 
-    If any entry names row groups, only row groups count, otherwise whole files.
+    If any entry has row groups, the sums are of row groups; otherwise of the bytes of files, without rows.
     """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]

@@ -69,30 +69,30 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content without later keys that are unset, so that old digests hold."""
+        """Return the recipe's content; unset keys that older digests lack are left out."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
-        """Return the format that a file name indicates; None if unknown."""
+        """Return the format of a file by its name; None if unknown."""
         return detect_format(name, self.text_endings)
 
     def is_license_file(self, name: str) -> bool:
-        """Check by its name whether a file states the licence of other files."""
+        """Check whether a file's name matches `license_files`."""
         return self.license_files is not None and matches_name(name, self.license_files)
 
 
 def matches_name(name: str, pattern: str) -> bool:
-    """Check whether the last component of a file name matches a pattern."""
+    """Check whether a file name, without its folders, matches a shell pattern."""
     return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
 
 
 def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
-    """Plan pieces of about `shard_bytes`, in file order, by file sizes and footers."""
+    """Divide files, where possible, into pieces of about `shard_bytes`, in file order."""
     return [piece for file in files for piece in _plan_file(file, recipe, shard_bytes)]
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield each row's position, and the row or its fault; a text is `{"text": …}`."""
+    """Yield each row's position, then row or fault; a row of text is `{"text": …}`."""
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if recipe.detect_format(piece.file.name) == "lines":
@@ -103,7 +103,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
 
 
 def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
-    """Return the first readable rows of a file of JSON lines or Parquet."""
+    """Return the valid rows among the first 20 rows of JSON lines or Parquet."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))
@@ -114,7 +114,11 @@ def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Check a sample: Parquet must have all named columns, JSON lines the text column."""
+    """Raise UsageError if the first 20 files lack columns.
+
+    Each Parquet file must have all columns that are set as single names. For JSON lines, one of the files' first rows
+    must have the text column.
+    """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:
         match detect_format(file.name):
@@ -152,7 +156,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield 0 and the unchanged text of the file, or its fault."""
+    """Yield position 0, and the unchanged text of the whole file or its fault."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _check_size(piece, 0, offset + len(block))
@@ -161,9 +165,10 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 
 def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield the offset of each paragraph that begins in a range, and text or fault.
+    """Yield the offset of each paragraph that begins in a range, then text or fault.
 
-    A paragraph is a run of lines that are not blank, without the newline of its last line. It is read to its end.
+    A paragraph is a run of lines that are not blank, without its last newline. The last paragraph is read to its end,
+    even beyond the range.
     """
     paragraph = bytearray()
     begin = 0
@@ -187,7 +192,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 
 def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield the offset of each line that is not blank, and its text or fault."""
+    """Yield the byte offset of each line that is not blank, and its text or fault."""
     for offset, line in lines(piece):
         if line.strip():
             yield offset, _decode_text(line.rstrip(b"\r\n"))
@@ -201,7 +206,7 @@ def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
 
 
 def _decode_text(text: bytes | bytearray) -> str | Fault:
-    """Decode UTF-8; return a fault if that fails."""
+    """Decode UTF-8; return a fault if the bytes are invalid."""
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

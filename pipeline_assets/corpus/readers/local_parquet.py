@@ -1,4 +1,4 @@
-"""Local Parquet files, read in runs of row groups."""
+"""Local Parquet files, read in runs of consecutive row groups."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _FIX = "fetch or write the file again, or exclude it"
 
 @dataclass(frozen=True)
 class RowGroupRun:
-    """Consecutive row groups of a file."""
+    """Consecutive row groups of a Parquet file, numbered from 0."""
 
     file: SourceFile
     first: int
@@ -30,9 +30,10 @@ class RowGroupRun:
 
 
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
-    """Divide the row groups of a file into runs, after checking that `columns` exist.
+    """Divide the row groups of a file into runs.
 
-    The row group that reaches `run_bytes` ends a run. A `columns` of None checks nothing.
+    The row group with which a run reaches `run_bytes`, uncompressed, is its last one. Columns that `columns` sets as
+    single names must exist.
     """
     metadata = read_local_footer(file)
     if columns is not None:
@@ -49,7 +50,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
 
 
 def read_local_footer(file: SourceFile) -> pq.FileMetaData:
-    """Read the footer of a file; raise InputError if it is not Parquet."""
+    """Read the footer of a file; raise InputError if the footer is not readable."""
     with open_source(file) as opened:
         try:
             return pq.read_metadata(opened)
@@ -59,7 +60,7 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
 
 
 def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield each row's number in the file, and the row or its fault.
+    """Yield the number in the file of each row of a run, and the row or its fault.
 
     Memory is proportional to `batch_rows`.
     """

@@ -1,6 +1,6 @@
 """Positions of rows in source files, formatted for people.
 
-A position is the byte offset of a line, or the number of a row.
+A position is the byte offset of a line in the uncompressed text, or the number of a row from 0.
 """
 
 import os
@@ -17,7 +17,7 @@ _NUMBERED_FORMATS = (".parquet", ".xml", ".7z")  # with numbered rows; all other
 
 
 def line_number(file: SourceFile, offset: int) -> int | None:
-    """Count the lines up to a byte offset; the first line has number 1.
+    """Return the number of the line at a byte offset; lines count from 1.
 
     Return None if more than 4 GiB precede the line, or if the file has holes because only a sample of it was fetched.
     """
@@ -36,7 +36,7 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 
 def locate_line(file: SourceFile, line: int) -> int:
-    """Return the byte offset of a line by its number; the inverse of `line_number`."""
+    """Return the byte offset of a line, given its number; raise UsageError if missing."""
     if file.name.lower().endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     offset, remaining = 0, line - 1
@@ -55,7 +55,7 @@ def locate_line(file: SourceFile, line: int) -> int:
 def format_row(name: str, row: int, file: SourceFile | None) -> str:
     """Format a position as `line 12 (byte 3,456)`, or `row 12` in Parquet, XML and 7z.
 
-    Without `file`, which may be on another machine, and if lines cannot be counted, the line number is omitted.
+    The line number is omitted if lines cannot be counted, or without `file`, which may be on another machine.
     """
     if name.lower().endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"
@@ -67,16 +67,16 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 
 
 def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
-    """Return a function that formats rejects of these files with their positions."""
+    """Return a function that formats a reject of these files with its position."""
     by_name = {file.name: file for file in files}
     return lambda reject: reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
 
 
 def format_numbered_reject(reject: Reject) -> str:
-    """Format a reject of a file with numbered rows."""
+    """Format a reject of a file whose positions are row numbers."""
     return reject.describe(f"row {reject.row:,}")
 
 
 def source_file_at(path: Path) -> SourceFile | None:
-    """Return the source file at a path; None if it does not exist."""
+    """Return the file at a path under its base name; None if it does not exist."""
     return SourceFile(path, path.name, path.stat().st_size) if path.is_file() else None

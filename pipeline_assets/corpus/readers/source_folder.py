@@ -1,4 +1,4 @@
-"""Source files in local folders: pattern matching, byte ranges and changes."""
+"""Source files in local folders, listed by patterns and compared with manifests."""
 
 import contextlib
 import glob
@@ -22,7 +22,7 @@ _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it an
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A local file and its name in the manifest."""
+    """Local file, with its name in manifests and its listed size."""
 
     path: Path
     name: str  # path relative to the source's folder, with `/`
@@ -31,7 +31,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ByteRange:
-    """A part of a file of lines: the lines or multi-line records that begin in it."""
+    """Range of bytes in a file: the lines, or records of lines, that begin in it."""
 
     file: SourceFile
     start: int = 0  # possibly in the middle of a line
@@ -39,7 +39,7 @@ class ByteRange:
 
     @property
     def bytes(self) -> int:
-        """Stored size of the range."""
+        """Size of the range in bytes as stored, possibly compressed."""
         return (self.file.bytes if self.stop is None else self.stop) - self.start
 
 
@@ -47,7 +47,7 @@ def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
     """List the files below `root` that match any pattern, sorted by name.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
-    folders. A pattern that equals the name of a file matches that file, whatever characters it has. A pattern without a
+    folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
     match raises UsageError. An unreadable folder, whose files would be omitted silently, raises RetryableError.
     """
     try:
@@ -75,7 +75,7 @@ def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
 
 def _raise_if_unreadable(folder: Path) -> None:
-    """Raise PermissionError for an unreadable subfolder, which `glob` would skip."""
+    """Raise PermissionError for an unreadable subfolder, which `glob` would omit."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -85,7 +85,7 @@ def _raise_if_unreadable(folder: Path) -> None:
 
 
 def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
-    """Divide a file into ranges of `range_bytes`; one range if compressed or empty."""
+    """Divide a file into ranges of `range_bytes`; a compressed file is one range."""
     with open_source(file) as opened:
         is_compressed = detect_codec(opened.read(HEAD_BYTES)) is not None
     if is_compressed or file.bytes == 0:
@@ -95,7 +95,7 @@ def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
 
 
 def open_source(file: SourceFile) -> BinaryIO:
-    """Open a file unbuffered; raise RetryableError if its size has changed."""
+    """Open a file unbuffered; raise RetryableError if unreadable or of another size."""
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
     except OSError as error:
@@ -122,12 +122,12 @@ def _source_file(root: Path, name: str) -> SourceFile:
 
 
 def has_files(folder: Path) -> bool:
-    """Check whether a folder or a subfolder contains a file."""
+    """Check whether a folder contains a file, directly or in subfolders."""
     return any(path.is_file() for path in folder.rglob("*"))
 
 
 def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
-    """Return the error for a pattern that matches no file, with the names that exist."""
+    """Return the error for a pattern that matches no file; its fix has existing names."""
     if not root.is_dir():
         return UsageError("folder not found", root, "correct the source's folder")
     if has_folders:
@@ -142,19 +142,20 @@ def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
 
 @dataclass(frozen=True)
 class InputFolder(ABC):
-    """A local folder that contains input files.
+    """Local folder that contains input files.
 
-    Its path, absolute or relative to the data root, does not affect digests: manifests have names, sizes and hashes.
+    `path` is absolute, or relative to the data root. It does not affect digests: manifests have the names, sizes and
+    hashes of files.
     """
 
     path: Path
 
     @abstractmethod
     def file_patterns(self) -> Sequence[str]:
-        """Return the patterns of the input files; needs an absolute path."""
+        """Return the patterns of the input files; `path` must be absolute."""
 
     def resolve_path(self, root: Path) -> Self:
-        """Return a copy with an absolute path."""
+        """Return a copy with an absolute path; `root` is the data root."""
         return replace(self, path=(root / self.path).absolute())
 
     def files(self) -> list[SourceFile]:
@@ -162,9 +163,10 @@ class InputFolder(ABC):
         return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe how names, sizes or times in the folder differ from a sealed manifest.
+        """Describe how the files' names, sizes or times differ from a sealed manifest.
 
-        Return None if they do not. A missing folder counts as unchanged, because the sealed artifact does not need it.
+        Return None if they are equal, or if the folder is missing, because the sealed artifact does not need it. If the
+        files cannot be listed, that error is the description.
         """
         folder = self.resolve_path(root)
         if not folder.path.is_dir():
@@ -185,7 +187,7 @@ class InputFolder(ABC):
 
 @dataclass(frozen=True)
 class SourceFolder(InputFolder):
-    """Files in a folder, selected by patterns as in `list_files`."""
+    """Folder whose input files match `patterns`, as in `list_files`."""
 
     patterns: tuple[str, ...]
 
@@ -193,8 +195,8 @@ class SourceFolder(InputFolder):
         return self.patterns
 
 
-def changed_after_seal(manifest: Manifest, folder: Path, name: str) -> bool:
-    """Check by size and time whether a listed file that still exists has changed."""
+def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
+    """Check by size and time whether a listed file has changed; False if missing."""
     modified = manifest.provenance.get(_MODIFIED, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:
@@ -207,43 +209,43 @@ def changed_after_seal(manifest: Manifest, folder: Path, name: str) -> bool:
 
 
 def modified_ns(files: Sequence[SourceFile]) -> list[int]:
-    """Return the modification time of each file in nanoseconds."""
+    """Return the modification time of each file, in nanoseconds since 1970."""
     return [file.path.stat().st_mtime_ns for file in files]
 
 
 def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
     """Return the folder and modification times of files for a manifest's provenance.
 
-    A folder in the data root is stored relative to it, because both may be moved together.
+    A folder inside the data root has a relative path there, because both may be moved together.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return the folder and patterns of a manifest's inputs; None without a folder."""
+    """Return the folder and patterns from a manifest; None if one of them is missing."""
     path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
     return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None
 
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:
-    """Return the absolute folder of a manifest's inputs; None without a folder."""
+    """Return the absolute path of a manifest's input folder; None without a folder."""
     path = manifest.provenance.get(_FOLDER)
     return (root / path).absolute() if isinstance(path, str) else None
 
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files of a folder that a pin lists; compare them before and after use."""
+    """Yield the files that a pin lists; raise if they change before or during use."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read
 
 
 def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
-    """Return the files that a manifest lists, in the folder that has them now.
+    """Return the files in `folder`, after comparing them with a manifest's list.
 
-    Raise InputError if their names, sizes or times have changed. Their hashes are checked while the files are read.
+    Raise InputError if names, sizes or times have changed. Hashes are checked later, while the files are read.
     """
     if not folder.path.is_dir():
         what = "the source folder no longer exists"

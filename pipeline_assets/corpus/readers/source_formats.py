@@ -16,9 +16,9 @@ COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
-    """Return the format of a file, compressed or not, by its name; None if unknown.
+    """Return the format of a file by its name, without compression; None if unknown.
 
-    `text_endings` are additional endings of text files, in lower case.
+    `text_endings` are endings of further text files, in lower case.
     """
     name = name.lower()
     for suffix in COMPRESSED:

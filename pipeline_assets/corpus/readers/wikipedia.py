@@ -1,4 +1,4 @@
-"""Pages of wikiextractor as Documents.
+"""Pages that wikiextractor wrote → Documents.
 
 - The text is the title, a blank line, and the page without outer newlines; with `title: none`, the page alone. The
   title is also in `meta`.
@@ -41,7 +41,7 @@ _LICENCES = (
 
 
 class WikipediaRecipe(RecipeSection):
-    """Dumps of Wikipedia that wikiextractor has extracted.
+    """Output files of wikiextractor for a dump of Wikipedia, and their conversion.
 
     Exactly one of `dump_date`, which determines the licence, and `license_tag` must be set.
 
@@ -85,7 +85,7 @@ class WikipediaRecipe(RecipeSection):
 
 
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
-    """Yield a Document or a Reject for every page that begins in a range, in order.
+    """Yield a Document or a Reject for each page that begins in a range, in order.
 
     The position of a page is the byte offset of its first line. A page of unknown language, of another wiki, or of
     another language than the recipe's raises InputError.
@@ -100,7 +100,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
 def _build_document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, offset: int
 ) -> Document | Fault:
-    """Convert a page to a Document; return a fault if it has no text below its title."""
+    """Convert a page to a Document; return a fault for a page of only a title."""
     body = _page_body(page)
     if not body.strip():
         return Fault("title_only", page.title)
@@ -120,14 +120,14 @@ def _build_document(
 
 
 def _page_body(page: Page) -> str:
-    """Return the text of a page without the repeated title and without outer newlines."""
+    """Return a page's text without outer newlines and without a title line above it."""
     if page.text.rstrip() == page.title or page.text.startswith(f"{page.title}\n\n"):
         return page.text[len(page.title) :].strip("\n")
     return page.text.strip("\n")
 
 
 def _unescape(text: str) -> str:
-    """Unescape a text once if `html.escape` would restore it exactly."""
+    """Unescape a text once if `html.escape` would restore the same text."""
     if "&" not in text:
         return text
     plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -135,14 +135,14 @@ def _unescape(text: str) -> str:
 
 
 def _unescape_title(title: str) -> str:
-    """Replace the five entities that MediaWiki writes in titles."""
+    """Replace the HTML entities that MediaWiki writes in titles by characters."""
     for entity, character in _TITLE_ENTITIES if "&" in title else ():
         title = title.replace(entity, character)
     return title
 
 
 def _page_language(url: str, language: str | None, piece: ByteRange, offset: int) -> str:
-    """Return the language of a page according to its url, or else to the recipe."""
+    """Return a page's language by its url or the recipe; raise InputError if unclear."""
     match = _URL.match(url)
     if match is not None and language in (None, match["language"]):
         return match["language"]

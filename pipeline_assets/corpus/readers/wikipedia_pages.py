@@ -47,7 +47,7 @@ _TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": 
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page as stored in the file."""
+    """Page as wikiextractor wrote it."""
 
     id: str
     revid: str | None
@@ -60,16 +60,16 @@ class Page(msgspec.Struct, frozen=True):
 def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     """Yield the byte offset of each page that begins in a range, and page or fault.
 
-    Pages are read to their ends. Faults: as for `json_rows`; missing or mistyped keys; invalid UTF-8; and
-    `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of concatenated files. A
-    `<doc>` page that is not closed raises InputError.
+    The last page is read to its end, even beyond the range. Faults: as for `json_rows`; missing or mistyped keys;
+    invalid UTF-8; and `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of
+    concatenated files. A `<doc>` page that is not closed raises InputError.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)
 
 
 def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
-    """Return the format of a file, and its blocks of lines from a range's start on."""
+    """Return a file's format, and its blocks of lines from the range's start on."""
     if piece.start > 0:
         _, first = next(line_blocks(piece.file), (0, b""))
         return _detect_format(first, piece), line_blocks(piece.file, piece.start)
@@ -79,7 +79,7 @@ def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes
 
 
 def _detect_format(block: bytes, piece: ByteRange) -> Format:
-    """Detect the format of a file from its first block of lines."""
+    """Detect a file's format from its first block; raise InputError if unknown."""
     beginning = block.lstrip()
     if beginning.startswith((b"{", b"[")):  # the reader of JSON lines rejects an array, with a fix
         return "json"
@@ -102,7 +102,7 @@ def _detect_format(block: bytes, piece: ByteRange) -> Format:
 
 
 def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield `<doc>` pages, each up to the next header line or the end of the file."""
+    """Yield the offset of each `<doc>` page, and page or fault."""
     header: re.Match[bytes] | None = None
     begin = 0
     body: list[bytes] = []
@@ -128,7 +128,7 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
 
 
 def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, offset: int) -> Page | Fault:
-    """Parse a `<doc>` page; raise InputError if it is not closed."""
+    """Parse a `<doc>` page, given header and rest; raise InputError if not closed."""
     closed = body.rstrip()
     is_closed = closed == _END or closed.endswith(b"\n" + _END)
     content = closed.removesuffix(_END) if is_closed else body
@@ -150,7 +150,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 
 
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the pages of JSON lines; the first line must have all keys of a page."""
+    """Yield the offset of each JSON line, page or fault."""
     is_first = piece.start == 0
     for offset, row in json_rows(piece, read_lines(blocks, piece.stop)):
         if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
@@ -173,7 +173,7 @@ def _json_page(row: dict[str, Any]) -> Page | Fault:
 
 
 def count_pages(piece: ByteRange) -> int:
-    """Count the `<doc>` headers or JSON lines that begin in the range."""
+    """Count the lines in a range that begin a page: `<doc>` headers or JSON lines."""
     format_, blocks = open_extraction(piece)
     lines = (line for _, line in read_lines(blocks, piece.stop))
     if format_ == "json":

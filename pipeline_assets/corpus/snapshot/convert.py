@@ -1,4 +1,4 @@
-"""Conversion of a hub dataset's rows, Parquet or JSON lines, to Document shards."""
+"""Conversion of rows of a hub dataset to Document shards."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -49,7 +49,7 @@ _BATCH_ROWS = 1024
 
 
 def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
-    """Write the Document shards and rejects of a snapshot into the staging directory.
+    """Fetch the rows of a snapshot, and convert them to Document shards and rejects.
 
     The limit on rejects is checked after each shard, so that a bad source fails early.
     """
@@ -84,9 +84,9 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the rows that a raw pin names; fetch row groups that are not cached.
+    """Convert the rows that a raw pin names; fetch uncached row groups.
 
-    A listing of the hub that differs from the pin raises InputError.
+    If the hub has other files or row groups than the pin `raw`, InputError is raised.
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
@@ -99,12 +99,12 @@ def convert_hub_rows(
     named = convert_shards(staging, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
-    missing = columns_without_values(columns, total_counts(named.values())) if is_lines(plan.listing[0]) else []
+    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
     return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
 
 
 def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
-    """Return the function that derives ids of rows without one."""
+    """Return the function that derives a document's id from its text."""
     return functools.partial(derive_doc_id, recipe.dataset, recipe.config, recipe.split)
 
 
@@ -116,10 +116,10 @@ def convert_shard(
     zstd_level: int,
     columns: LicensedColumns | None = None,
 ) -> Receipt:
-    """Convert the rows of one shard to Documents, dropping rows that fail a rule.
+    """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
-    With `columns`, which replace the recipe's columns, rows may state their own licence. It is looked up in the table
-    of licences. Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
+    With `columns`, which replace the recipe's columns, rows may state their own licences, which are looked up in the
+    table of licences. Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()
@@ -127,7 +127,7 @@ def convert_shard(
         for local in shard.pieces:
             file = local.piece.group.file
             rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
-            if is_lines(file):
+            if is_json_lines(file):
                 outcomes = _convert_lines(local, window, first_row, recipe, rows, writer)
             else:
                 outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
@@ -140,7 +140,7 @@ def convert_shard(
 def _convert_lines(
     local: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of JSON lines; count dropped rows."""
+    """Yield the Documents and rejects of a piece of JSON lines; count dropped rows."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
@@ -162,7 +162,7 @@ def _convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first failed rule, or a reject's reason and detail; else None."""
+    """Return the first rule that a row fails, or the reason and detail of a reject."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
@@ -181,7 +181,7 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a Parquet row group; count dropped rows."""
+    """Yield the Documents and rejects of a piece of Parquet; count dropped rows."""
     group = local.piece.group
     path, where = group.file.path, recipe.where(group.file.path)
     for batch_start, batch in _batches(local, where):
@@ -189,7 +189,7 @@ def _convert_parquet(
             check_columns(batch.schema, [("license", columns.license)], where)
         rules = recipe.row_rules(batch.schema.names)
         numbers = np.arange(batch_start, batch_start + batch.num_rows)
-        in_window = _in_window(numbers + first_row, window, path, group.first_row - first_row, writer)
+        in_window = _window_mask(numbers + first_row, window, path, group.first_row - first_row, writer)
         writer.count("rows", int(in_window.sum()))
         failed = first_failed_rule(rules, batch)
         for number, rule in enumerate(rules):
@@ -201,7 +201,7 @@ def _convert_parquet(
 
 
 def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each batch of a piece, after the number of its first row in the group."""
+    """Yield the number in the row group of each batch's first row, then the batch."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:
@@ -217,10 +217,10 @@ def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBa
         raise InputError(what, where, "the file is damaged: pin another commit, or exclude it from `files`") from None
 
 
-def _in_window(
+def _window_mask(
     rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows to read, and reject poison rows unread.
+    """Return a mask of the rows to read; reject poison rows in the window unread.
 
     `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
     """

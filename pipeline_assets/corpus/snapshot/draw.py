@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
 Files are ranked by sha256(seed, path), the row groups of a file by sha256(seed, path, row group). The first round takes
-the best row group of each file in file rank, the second round the second best, until the amount is reached. So a small
-sample covers as many files, and dumps, as it has row groups, and only their footers are fetched.
+the first-ranked row group of each file, in the order of files; the second round the second-ranked; until the amount is
+reached. So a small sample has each row group from another file, and few other footers are fetched.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from pipeline_assets.spine.files import seeded_rank
 
 @dataclass(frozen=True)
 class Piece:
-    """A row group, or its first rows if the limit of documents is reached inside it."""
+    """Row group to read, or only its first rows if more would exceed the limit."""
 
     group: RowGroup
     rows: int
@@ -29,10 +29,11 @@ def choose_pieces(
     seed: str,
     limit: tuple[Unit, int],
 ) -> list[Piece]:
-    """Draw row groups until they reach the limit, or all of them if they do not.
+    """Draw row groups until they reach the limit, or all if they are too few.
 
-    `read_row_groups` reads the footers of some files, in their order. It gets several files if the largest row group so
-    far predicts that the sample needs them, so that they can be fetched in parallel.
+    `limit` is a unit and an amount; of the unit `files`, whole files are read. `read_row_groups` yields the row groups
+    of each of some files, in order. It is called with as many files as the sample probably needs, so that their footers
+    can be fetched in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))

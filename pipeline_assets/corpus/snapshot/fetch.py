@@ -1,4 +1,4 @@
-"""Row groups of a snapshot, fetched into the cache and grouped into shards."""
+"""Fetching and sharding of the row groups of a snapshot."""
 
 import functools
 import logging
@@ -18,7 +18,7 @@ from pipeline_assets.corpus.snapshot.plan import (
     SnapshotPlan,
     Tail,
     hub_inputs,
-    is_lines,
+    is_json_lines,
     list_data_files,
     plan_snapshot,
 )
@@ -36,8 +36,8 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Bytes [start, stop) of each piece; empty if the tail contains it. A file of JSON lines has one piece,
-            fetched in several ranges.
+        ranges: Bytes [start, stop) of each piece, with stop <= start if the tail contains the piece. A file of JSON
+            lines has one piece, fetched in several ranges.
         is_whole: All row groups are read, in one range from 0 to the tail, so that the file can be hashed.
     """
 
@@ -49,7 +49,7 @@ class FileRequest:
 
 @dataclass(frozen=True)
 class FetchedPiece:
-    """A piece with the cached spans of its row group and footer."""
+    """Piece with the cached spans that contain its rows and its file's footer."""
 
     piece: Piece
     spans: tuple[Span, ...]
@@ -72,7 +72,7 @@ class SnapshotShard:
 
 
 def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
-    """Return one request per file with a piece, in the plan's order."""
+    """Return a request for each file from which pieces are read, in the plan's order."""
     pieces_by_file: dict[HubFile, list[Piece]] = {}
     for piece in plan.pieces:
         pieces_by_file.setdefault(piece.group.file, []).append(piece)
@@ -80,7 +80,7 @@ def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
 
 
 def _file_request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
-    if is_lines(file):
+    if is_json_lines(file):
         return FileRequest(file, pieces, tuple(block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
     tail_start = tail.spans[0].start
     if len(pieces) == tail.row_groups and tail_start > 0:
@@ -90,7 +90,7 @@ def _file_request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileR
 
 
 def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
-    """Count the uncached bytes that `fetch_pieces` would request from the hub."""
+    """Count the bytes that `fetch_pieces` would request from the hub."""
     return sum(_count_missing_bytes(hub, recipe, request) for request in file_requests(plan))
 
 
@@ -102,7 +102,7 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[FetchedPiece]:
-    """Fetch every piece; check the hashes of files that are read whole."""
+    """Fetch the pieces of a plan, in its order; check the hashes of whole files."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:
@@ -122,9 +122,9 @@ def fetch_pieces(
 def _fetch_request(
     hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of a request; `tail` has the spans of the file's end."""
+    """Fetch the pieces of one file; `tail` has the cached spans of the file's end."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
-    if request.is_whole or is_lines(request.file):
+    if request.is_whole or is_json_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail)
         if request.is_whole:
             check_file_hash(request.file, spans, recipe.where(request.file.path))
@@ -136,13 +136,13 @@ def _fetch_request(
 
 
 def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[SnapshotShard]:
-    """Group consecutive pieces into shards; a shard ends when it reaches the size."""
+    """Group consecutive pieces into shards; each but the last reaches the size."""
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Fetch a sample and list its files and row groups as the inputs of a pin."""
+    """Fetch a sample, and return a pin with its files and row groups as inputs."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)
@@ -150,10 +150,10 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List the files of a snapshot, with the bytes to fetch (for JSON lines, at most)."""
+    """List a snapshot's files, and the bytes to fetch; for JSON lines, the maximum."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
-    if is_lines(listing[0]):
+    if is_json_lines(listing[0]):
         blocks = ((file, block) for file in listing for block in block_ranges(file.size))
         missing = sum(hub.count_missing_bytes(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
@@ -164,7 +164,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[FetchedPiece], dict[str, Any]]:
-    """Plan and fetch a snapshot; return plan, cached pieces and provenance."""
+    """Plan and fetch a snapshot; return the plan, its fetched pieces, and provenance."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)

@@ -1,6 +1,6 @@
 """First rows of a hub dataset's files of JSON lines.
 
-A sample has rows of each file in proportion to its size. They are the first rows, because reading cannot start in the
+A sample has rows of each file in proportion to its size, and only first rows, because reading cannot start in the
 middle of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
 a snapshot, the first rows of a file are one row group. Row numbers count from 0 without blank lines, as in `datasets`.
 """
@@ -37,7 +37,7 @@ _DAMAGED_FIX = "the file is damaged: pin another commit, or exclude it from `fil
 
 
 class SpanStream:
-    """Stream over consecutive spans from the start of a file."""
+    """Stream of the bytes of consecutive spans, from the start of a file."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.read_spans: list[Span] = []  # opened so far
@@ -48,14 +48,14 @@ class SpanStream:
         self._file.close()
 
     def head(self) -> bytes:
-        """Return the first bytes without consuming them."""
+        """Return the first bytes without consuming them; call this before `read`."""
         head = self.read(HEAD_BYTES)
         if self.read_spans:
             self._file.seek(0)
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return at most `size` bytes; b"" at the end of the last span."""
+        """Return at most `size` bytes of the current span; b"" after the last span."""
         while not (block := self._file.read(size)):
             span = next(self._remaining, None)
             if span is None:
@@ -68,7 +68,7 @@ class SpanStream:
 
 @dataclass(frozen=True)
 class Prefix:
-    """First rows of a file: their number and size."""
+    """Number, size and columns of the first rows of a file of JSON lines."""
 
     rows: int
     line_bytes: int  # uncompressed
@@ -78,15 +78,15 @@ class Prefix:
     columns: tuple[str, ...]  # that occur in the first 100 rows
 
     def row_group(self, file: HubFile) -> RowGroup:
-        """Return the rows as a row group of a plan."""
+        """Return these rows as the only row group of their file in a plan."""
         return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
 def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges in which a file of lines is fetched, up to a `stop`.
+    """Yield the byte ranges for fetching a file of lines, until `stop` is reached.
 
     Each range is twice as large as the previous one, up to 64 MiB, so that a few rows need little traffic, and large
-    files few requests.
+    files few requests. Without `stop`, the whole file is covered.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
     while start < (size if stop is None else stop):
@@ -97,7 +97,7 @@ def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]
 def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     """Yield the decompressed lines of a file that are not blank.
 
-    Memory is one block or the longest line. If the file is damaged, its cached spans are removed.
+    Memory is one block or the longest line. If the file is damaged, its cached spans are deleted.
     """
     try:
         text = decompress(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -111,11 +111,11 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
 
 
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
-    """Read the first rows of a file, and fetch as many bytes as necessary.
+    """Count a file's first rows up to a limit, and fetch only as many bytes as needed.
 
-    The limit is in rows or in bytes of lines, depending on `unit`; the line that reaches it is the last one. None reads
-    all rows. A file that is fetched completely is checked against its hash. Each column that the recipe names for the
-    text or a rule must occur in the first 100 rows.
+    The limit is of rows if `unit` is `documents`, otherwise of bytes of lines. The line that reaches the limit is the
+    last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Each
+    column that the recipe names for the text or a rule must occur in the first 100 rows.
     """
     where = recipe.where(file.path)
     rows, line_bytes, is_whole = 0, 0, True
@@ -145,7 +145,7 @@ def _open_stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Spa
 
 
 def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[str, ...]:
-    """Return the columns that occur in the first rows of a file."""
+    """Return the columns that occur in the first 100 rows of a file."""
     with closing(_open_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
         return _column_names(parse_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
@@ -159,10 +159,11 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Read first rows of files until the amount is reached; return them by path.
+    """Read first rows of files until they reach the limit; return them by path.
 
-    Each file contributes rows in proportion to its size, and at least `MIN_SHARE`. If some files are shorter than their
-    share, the other files are read further. `read` reads the first rows of a file up to a limit (None for all rows).
+    `limit` is a unit and an amount; of the unit `files`, whole files are read. Otherwise, each file contributes in
+    proportion to its size, but at least `MIN_SHARE`, in random order until the amount is reached. If files are shorter
+    than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all rows).
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
@@ -190,7 +191,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return the first rows of files by path, drawn or as named by a raw pin's inputs."""
+    """Return the first rows of files by path, as in a raw pin's inputs, or else drawn."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
@@ -202,7 +203,7 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the first rows that a manifest's entry names; read only their columns."""
+    """Return the first rows as in a manifest's entry; read a file's head only."""
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]
     head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)
@@ -211,7 +212,7 @@ def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: 
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
-    """Yield files and their shares of the amount until it is reached."""
+    """Yield files, each with its share of the amount, until the amount is reached."""
     total_bytes = max(sum(file.size for file in files), 1)
     remaining = amount
     for file in files:
@@ -224,7 +225,7 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
 
 
 def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if no row has a column for the text or a rule."""
+    """Raise UsageError if the text column or a rule's column is in no row."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
             names = ", ".join(_column_names(head)) or "none"
@@ -232,5 +233,5 @@ def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where
 
 
 def _column_names(rows: Iterable[dict[str, Any] | Fault]) -> tuple[str, ...]:
-    """Return the distinct column names of rows, in order of occurrence."""
+    """Return the distinct column names of rows, in order of first occurrence."""
     return tuple(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row))

@@ -1,4 +1,4 @@
-"""Plan of a snapshot: listing, drawn row groups, bytes to fetch and shards."""
+"""Plan of the row groups that a snapshot reads from a hub dataset."""
 
 import fnmatch
 import functools
@@ -25,7 +25,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a Parquet file, fetched for its footer; or a file of JSON lines.
+    """End of a Parquet file, fetched for the footer; for JSON lines, without spans.
 
     The parsed footer is not kept: with a thousand row groups it needs 10 MB of memory, and a sample over all dumps
     reads hundreds of footers.
@@ -37,7 +37,7 @@ class Tail:
 
 
 def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
-    """Read a footer, check its columns, and list the row groups."""
+    """Read a file's footer, check the recipe's columns, and list the row groups."""
     where = recipe.where(file.path)
     footer = read_footer(hub, recipe.dataset, recipe.revision, file)
     schema = footer.metadata.schema.to_arrow_schema()
@@ -51,7 +51,7 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
 
 @dataclass(frozen=True)
 class SnapshotPlan:
-    """Files and row groups to read."""
+    """Matching files of a dataset, and the row groups to read from them."""
 
     listing: Sequence[HubFile]  # every file that matches the recipe's patterns, sorted by path
     pieces: Sequence[Piece]  # in the order in which they are converted
@@ -59,7 +59,7 @@ class SnapshotPlan:
 
     @property
     def has_language(self) -> bool:
-        """True if every file that is read has a column `language`."""
+        """True if every file with a piece has a column `language`."""
         return all("language" in self.tails[piece.group.file.path].columns for piece in self.pieces)
 
     @property
@@ -68,11 +68,11 @@ class SnapshotPlan:
 
     @property
     def files(self) -> int:
-        """Number of files with a piece."""
+        """Number of files from which a piece is read."""
         return len({piece.group.file.path for piece in self.pieces})
 
     def dumps(self) -> dict[str, dict[str, int]]:
-        """Count rows and row groups by crawl dump, which is the folder of a file."""
+        """Count rows and row groups by crawl dump, the name of the folder of a file."""
         shares: dict[str, dict[str, int]] = {}
         for piece in self.pieces:
             dump = PurePosixPath(piece.group.file.path).parent.name or "."
@@ -89,13 +89,13 @@ def plan_snapshot(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]] = (),
 ) -> SnapshotPlan:
-    """List the files and draw the sample.
+    """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, this fetches the footers but no rows. For JSON lines, which have no footers, it fetches the rows,
-    unless `pinned` has the inputs of a raw pin of this recipe, which name the drawn rows.
+    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched, unless `pinned`
+    has the inputs of a raw pin of this recipe, which name the drawn rows.
     """
     listing = list_data_files(hub, recipe)
-    if is_lines(listing[0]):
+    if is_json_lines(listing[0]):
         drawn = read_prefixes(hub, recipe, listing, threads, log_every_s, pinned)
         groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
         tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
@@ -114,7 +114,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List the files that match the recipe's patterns, by path; all have one format."""
+    """List matching files by path; raise UsageError without files of one format."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"
@@ -122,20 +122,20 @@ def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
         preview = ", ".join(file.path for file in available[:3]) or "no files"
         fix = f"correct `files`; the dataset contains {preview}"
         raise UsageError(f"no file matches {', '.join(recipe.files)}", where, fix)
-    other_format = next((file for file in listing if is_lines(file) != is_lines(listing[0])), None)
+    other_format = next((file for file in listing if is_json_lines(file) != is_json_lines(listing[0])), None)
     if other_format is not None:
         what = f"matching files must have one format, got JSON lines and others: {listing[0].path}, {other_format.path}"
         raise UsageError(what, where, "narrow `files` to one format")
     return listing
 
 
-def is_lines(file: HubFile) -> bool:
-    """Check by its name whether a file is JSON lines."""
+def is_json_lines(file: HubFile) -> bool:
+    """Check by a file's name whether the file is JSON lines."""
     return detect_format(file.path) == "lines"
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
-    """Return the listed files as manifest inputs, with the row groups that are read."""
+    """Return the plan's files as inputs of a manifest, with the row groups to read."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
         group = piece.group

@@ -1,4 +1,4 @@
-"""Recipe of a snapshot of one dataset at one commit."""
+"""Recipe of a snapshot of a hub dataset at one commit."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -28,9 +28,10 @@ class Amount(RecipeSection):
     """Amount of rows to read; exactly one key must be set.
 
     Attributes:
-        files: Whole files, the first in rank order.
-        documents: Source rows, before any filter; of the last row group, only as many as needed are read.
-        text_bytes: Uncompressed bytes of the text column according to the footers; row groups are read whole.
+        files: Number of files, drawn by the seed and read whole.
+        documents: Number of source rows, before any rule; of the last row group, only as many as needed are read.
+        text_bytes: Uncompressed bytes of the text column according to the footers, or of JSON lines. Row groups are
+            read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -47,18 +48,18 @@ class Amount(RecipeSection):
 
     @property
     def limit(self) -> tuple[Unit, int]:
-        """Unit and value of the amount."""
+        """Unit and value of the key that is set."""
         return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
 class HubRows(RecipeSection):
-    """Rows of a split of a dataset at a commit, with rules that decide which are kept.
+    """Rows of a hub dataset's split at a commit, and rules for rows to keep.
 
     Attributes:
         files: Patterns of paths in the dataset, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
-        seed: Seed for drawing row groups.
+        seed: Text from which the random order of files and row groups is derived.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
@@ -85,18 +86,18 @@ class HubRows(RecipeSection):
     max_reject_fraction: MaxRejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """Return the rules for rows with these columns, including the language rule."""
+        """Return the rules for rows with these columns, and the rule for the language."""
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Return the columns that the rules need, each with the fix if it is missing."""
+        """Return the columns that the rules need, with the fix for each if missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:
-        """Return the name by which errors refer to a file of the dataset."""
+        """Return the name of the dataset's file at a path, for errors and manifests."""
         return f"{self.dataset}@{self.revision}:{path}"
 
 
@@ -113,10 +114,10 @@ class SnapshotRecipe(HubRows):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def rows_content(self) -> Mapping[str, Any]:
-        """Return the recipe without its name, so that equal snapshots are shared."""
+        """Return the recipe without its name; snapshots with equal content are shared."""
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
     def from_rows(cls, content: Mapping[str, Any]) -> Self:
-        """Parse a stored `rows_content` into a recipe with a placeholder name."""
+        """Restore a recipe from `rows_content`, with a placeholder as name."""
         return cls.from_content({**content, "name": "unnamed"})

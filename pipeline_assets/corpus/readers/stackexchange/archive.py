@@ -29,7 +29,7 @@ _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
 
 def is_archive(file: Path) -> bool:
-    """Check whether a file begins as a 7z archive; reject any other file named .7z."""
+    """Check whether a file is a 7z archive; raise InputError if only named .7z."""
     try:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
@@ -43,7 +43,7 @@ def is_archive(file: Path) -> bool:
 
 
 def site_host(file: Path) -> str:
-    """Return the site of `<site>.7z`, `<site>-Posts.7z` or `<site>/Posts.xml`."""
+    """Return the host in `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`."""
     name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
     if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"
@@ -52,10 +52,10 @@ def site_host(file: Path) -> str:
 
 
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
-    """Yield blocks of a Posts.xml, from `start` to `stop` if it is not in an archive.
+    """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    A thread unpacks an archive, ahead by the size of a pipe; close the iterator to stop it early. A damaged archive may
-    fail only after the last block, by its checksum.
+    An archive is always read whole. A thread unpacks it, ahead by the size of a pipe; close the iterator to stop the
+    thread early. A damaged archive may fail only after the last block, by its checksum.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:
@@ -76,7 +76,7 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
 
 
 def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
-    """Unpack the Posts.xml of an archive into a pipe."""
+    """Unpack the Posts.xml of an archive into a pipe, given by its descriptor."""
     with open(writing, "wb") as pipe:
         open_archive = require_py7zr(file)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
@@ -98,7 +98,7 @@ def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
 
 
 def require_py7zr(file: Path) -> "type[SevenZipFile]":
-    """Return py7zr's archive reader; raise RetryableError if py7zr is not installed."""
+    """Import py7zr's class for archives; raise RetryableError without py7zr."""
     try:
         import py7zr
     except ImportError:
@@ -108,7 +108,7 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 
 
 def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
-    """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
+    """Return the name of an archive's only Posts.xml; raise InputError if unsafe.
 
     The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.
     """

@@ -13,7 +13,7 @@
     ---------------------  ------------------------------------------------------------------------------------------
     code                   its characters, spaces included, between backticks
     a; img                 its text without the URL; its `alt`, unless that is a default of the editor
-    sup                    `^` and its text, if that is a number or one letter directly after a word; else its text
+    sup                    `^` and its text, if it follows a word and begins as a number or letter; else its text
     br, a line break       a line break
     any other; comments    its text; nothing
 
@@ -62,7 +62,7 @@ def _decode_entities(text: str) -> str:
 
 
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the text before each tag, its name and attributes, and its end offset."""
+    """Yield the text before each tag, and the tag's name, attributes and end offset."""
     position = 0
     # An unclosed comment runs into the appended _COMMENT_END; from its start on, only _TOKEN is searched.
     for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
@@ -76,7 +76,7 @@ def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _alt_text(attributes: str) -> str:
-    """Return an image's `alt` text between spaces; "" for the editor's default."""
+    """Return an image's `alt` text with outer spaces; "" for a default of the editor."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             text = _decode_entities("".join(values))
@@ -89,7 +89,7 @@ def _collapse_white(run: re.Match[str]) -> str:
 
 
 class _PostLayout:
-    """State of the layout of one post, block by block."""
+    """Conversion of one post's HTML to text, block by block."""
 
     def __init__(self, body: str) -> None:
         self._body, self._tokens = body, _tokens(body)
@@ -123,7 +123,7 @@ class _PostLayout:
         return "".join(self._out)
 
     def _handle_block_tag(self, name: str, attributes: str) -> None:
-        """Update the state for the blocks after a tag."""
+        """Update the state for the blocks after a tag; append code blocks and rules."""
         lists = self._lists[-1]
         if name in _END_MARKED:
             self._clear_marker()
@@ -176,7 +176,7 @@ class _PostLayout:
             self._append_block(text)
 
     def _append_block(self, block: str) -> None:
-        """Append a block with its markers and the marks of the open quotes."""
+        """Append a block, with pending markers and a mark for each open quote."""
         depth = len(self._lists) - 1
         if self._out:
             # Adjacent list items and table rows of one quote are separated by a line break, other blocks by an empty
@@ -192,12 +192,12 @@ class _PostLayout:
         self._clear_marker()
 
     def _clear_marker(self) -> None:
-        """End an item or heading, with or without text."""
+        """Forget the pending item or heading marker, whether or not it was written."""
         self._item = self._heading = ""
         self._is_tight = False
 
     def _flush_marker(self) -> None:
-        """Append a pending item marker that cannot share a line with the next block."""
+        """Append the pending item marker, if any, on a line of its own."""
         if self._item:
             self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
             self._append_block("")
@@ -221,7 +221,7 @@ class _PostLayout:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the characters up to a closing tag, without and with alternative texts."""
+        """Return the characters up to a closing tag, without and with texts of images."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tokens:
             text += "\n" * (name in ("br", "/br"))

@@ -35,7 +35,7 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 
 
 class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
-    """A question or an answer, with the dump's attributes other than user names."""
+    """Question or answer, with the attributes of its row other than user names."""
 
     post_type_id: int
     id: int
@@ -64,7 +64,7 @@ _INTEGERS = [field.encode_name for field in msgspec.structs.fields(Post)[:-1] if
 
 
 class Row(NamedTuple):
-    """A `<row … />` of the file, with its attributes by name."""
+    """`<row … />` of a Posts.xml, with its attributes by name."""
 
     attributes: dict[str, str]  # U+FFFD replaces an invalid character, which `fault` reports
     size: int  # bytes from the first attribute name to the last quote
@@ -76,7 +76,7 @@ class Row(NamedTuple):
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the id of the row's question, 0 if unknown, and its post or fault."""
+        """Return the question's id, 0 if unknown, and the post or the fault of the row."""
         values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
         thread = self.positive_integer(name) if name and self.positive_integer("Id") else 0
@@ -95,10 +95,10 @@ class Row(NamedTuple):
 
 
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
-    """Yield the rows of a file, or of a part of a file, in file order.
+    """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
-    A part begins at byte `start`, between rows; at 0 it includes the file's head. If `is_last`, it includes the file's
-    end. Errors name the file by `where`, and the byte.
+    `blocks` are the bytes of the part, from byte `start`, between two rows; at 0, they begin with the file's head. If
+    `is_last`, they must contain the file's end. Errors name the byte in the file `where`.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
@@ -125,13 +125,13 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
         yield _parse_row(pending, where, offset)
     elif not pending.startswith(b"</"):
         what = f"the file is truncated: no </posts> follows the row at byte {offset:,}"
-        raise InputError(what, where, "fetch it again; the download page has its size")
+        raise InputError(what, where, "download it again, and compare its size with the one on the download page")
     elif not _END.fullmatch(pending):
         raise _byte_error("not the end of a Posts.xml: </posts>", pending, where, offset)
 
 
 def _parse_row(row: bytes, where: str, offset: int) -> Row:
-    """Parse the bytes of one row; raise InputError if they contain anything else."""
+    """Parse the bytes of one row; raise InputError unless they are exactly one row."""
     match = _ROW.match(row)
     if match is None or match.end() < len(row):
         length = match.end() if match else 0
@@ -156,7 +156,7 @@ def _byte_error(what: str, content: bytes, where: str, offset: int) -> InputErro
 
 
 def _parse_attributes(row: bytes) -> dict[str, str] | None:
-    """Return a row's attributes under their written names; None if it is not XML."""
+    """Return the attributes of a row by name; None if the row is not XML."""
     attributes: dict[str, str] = {}
     parser = expat.ParserCreate("utf-8")
     parser.StartElementHandler = lambda _, values: attributes.update(values)

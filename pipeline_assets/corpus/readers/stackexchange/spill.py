@@ -1,9 +1,9 @@
-"""Sorted runs of a dump's rows, which are read in buckets: ranges of question ids.
+"""Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
 A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
 frame is a MessagePack list, compressed by zstd with a checksum, of (question id, row number, post or fault). The index
-next to a run is a frame of (block number, rows, their bytes in the dump, bytes of the frame). Buckets are planned from
-the sizes of blocks, so they do not depend on the division into runs.
+file of a run is a frame of (block number, number of rows, their bytes in the dump, bytes of the frame). A bucket is a
+range of blocks, planned from their sizes in the dump, so that buckets do not depend on the division into runs.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 @dataclass(frozen=True)
 class SpillShard:
-    """A part of a file that begins and ends between rows, or a whole archive."""
+    """Shard of pass 1: a part of a Posts.xml, cut between rows, or a whole archive."""
 
     name: str
     file: Path
@@ -60,7 +60,7 @@ class SpillShard:
 
 
 def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
-    """Divide a file into parts of about `range_bytes`; an archive is one part."""
+    """Divide a dump into parts of about `range_bytes`; an archive is one part."""
     cuts = [0]
     if not is_archive(file) and file.stat().st_size > range_bytes:
         with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
@@ -73,10 +73,10 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes: int = RUN_BYTES) -> Receipt:
-    """Write the sorted runs of one part of a file, each followed by its index.
+    """Write the sorted runs of one part of a dump; each run is followed by its index.
 
-    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows` read; `spilled` rows, whose fates pass 2
-    decides; `dropped/<post type>`, posts that are neither question nor answer.
+    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows` read; `spilled`, rows that pass 2 will
+    keep, drop or reject; `dropped/<post type>`, posts that are neither question nor answer.
     """
     where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the block, bytes in the dump and encoded row of each question or answer."""
+    """Yield the block number, bytes in the dump and encoding of each spilled row."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
@@ -115,7 +115,7 @@ def _write_run(folder: StagingView, name: str, rows: list[tuple[int, int, bytes]
 
 @dataclass(frozen=True)
 class Bucket:
-    """A shard of pass 2: the rows of a range of blocks in all runs."""
+    """Shard of pass 2: the rows in a range of blocks, from all runs."""
 
     name: str
     runs: tuple[tuple[Path, int], ...]  # with the file's row number of the first row in the run's part
@@ -125,7 +125,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan buckets of about `bucket_bytes` of the dump from all receipts of pass 1."""
+    """Plan buckets of about `bucket_bytes` of the dump, by the receipts of pass 1."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
@@ -142,7 +142,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
 
 
 def read_bucket(bucket: Bucket) -> list[SpilledRow]:
-    """Return the rows of a bucket, sorted by question and row number."""
+    """Return the rows of a bucket, sorted by question id, then by row number."""
     bucket_rows: list[SpilledRow] = []
     for run, first_row in bucket.runs:
         offset = 0

@@ -1,4 +1,4 @@
-"""Spilled rows of a site → one Document per question thread.
+"""Rows of a Stack Exchange site → one Document per question thread.
 
 The text of a Document is the title, the question, and each answer after a line `Answer:`, separated by blank lines.
 User names are omitted; `meta` has the account ids and the URL of the thread, which the licence requires for
@@ -41,7 +41,7 @@ class SiteRecipe(RecipeSection):
 
     Attributes:
         host: Host name of the site, such as `beer.stackexchange.com`.
-        min_answers: Minimum number of answers that pass the rules.
+        min_answers: Minimum number of answers of a thread that have text and the minimum score.
     """
 
     source: str
@@ -57,12 +57,13 @@ Outcome = Document | Reject | str
 
 
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
-    """Yield the outcome of every row of a bucket in a window.
+    """Yield the outcomes of the rows of a bucket that are in a window.
 
-    Order: poison rows; Documents and dropped posts by question id; then other rejects by row. In a Document, the
-    accepted answer comes first, then the others by descending score, then by id. Its `source_row` is the question's,
-    and `answers` in its `meta` has the rows of the answers. The window counts rows by question, then by row number.
-    `file` is the name of the dump in the manifest.
+    A Document is the outcome of a question and its answers; other outcomes are of one row. Order: poison rows;
+    Documents and dropped posts by question id; other rejects by row. In a Document, the accepted answer comes first,
+    then the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has
+    the rows of the answers. The window counts rows by question, then by row number. `file` is the dump's name in the
+    manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
@@ -93,7 +94,7 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
 
 
 def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | str]:
-    """Yield the Document of a thread, and a rule's code for each dropped post."""
+    """Yield a rule's code for each dropped post, then the Document of a kept thread."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from ["low_question_score"] * len(posts)
@@ -116,7 +117,7 @@ def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> I
 
 
 def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
-    """Build a Document from a question and its answers with their texts."""
+    """Build a Document from a question and its answers, given with their texts."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
     licence = _thread_licence(licences)
@@ -153,7 +154,7 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
 
 @lru_cache(maxsize=10_000)
 def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
-    """Return the licence of a post by its attribute, or else by its UTC date."""
+    """Return a post's licence by its `ContentLicense`, or else by its UTC date."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
@@ -163,7 +164,7 @@ def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
 
 
 def _thread_licence(posts: Sequence[LicenceTag]) -> LicenceTag:
-    """Return the newest licence of the posts, with counts if they differ."""
+    """Return the newest licence of the posts; `unknown` if any of them is unknown."""
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)
