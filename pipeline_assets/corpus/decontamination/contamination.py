@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 
 
 class _MatchingItems(NamedTuple):
-    """Items with enough n-grams in a document, and the number of those n-grams."""
+    """Items that contaminate a document, and how many n-grams of each it contains."""
 
     items: NDArray[np.int64]
     shared: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Contamination:
         best_item: Item with the largest fraction of its n-grams in the document; the first of several.
         shared: Distinct n-grams of the best item in the document.
         first_word: Word at which the first of these n-grams begins.
-        is_removed: Mask of the words to remove: n-grams of the items, and the margin that the recipe cuts.
+        is_removed: Mask of the words to remove, shape (words,): n-grams of the items, and the `CutRecipe` margin.
     """
 
     number: int
@@ -49,7 +49,10 @@ class Contamination:
 
 
 def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
-    """Find the contaminated documents of a batch, which are dropped without `cut`."""
+    """Find the contaminated documents of a batch, and the words to remove from them.
+
+    Without `cut`, whole documents are dropped, and `is_removed` marks only the matches.
+    """
     proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.words):
         return []
@@ -81,10 +84,10 @@ def _contamination(
 def _words_to_remove(
     words: Words, found: NgramMatches, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
 ) -> NDArray[np.bool_]:
-    """Return a mask of the words to remove.
+    """Return a mask of the words to remove, as in `Contamination`.
 
-    A cut joins the words on its two sides, which may form a new n-gram. So the text is searched and cut repeatedly,
-    until it has no n-gram of any item that contaminated it at any time.
+    A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the text is searched and
+    cut again until it has no n-gram of any item that contaminated it before or after a cut.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
@@ -123,7 +126,7 @@ def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], i
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions in `items.items` of n-grams' items, each with its n-gram."""
+    """Pair n-grams with their items: positions in `items.items`, and in `ngrams`."""
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)
     # Item k of an n-gram is at the n-gram's first position plus k. The results of n-gram i begin at cumsum - count, so

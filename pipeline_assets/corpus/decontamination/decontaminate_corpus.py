@@ -43,11 +43,11 @@ _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Decontamination:
+class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
-    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index from `folder`
-    and `digests`, see `load_index`.
+    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index by
+    `load_index(folder, digests)`.
     """
 
     recipe: DecontaminationRecipe
@@ -57,14 +57,14 @@ class Decontamination:
 
 
 def decontaminate_shard(
-    shard: CorpusShard, window: Window, folder: StagingView, rules: Decontamination, zstd_level: int
+    shard: CorpusShard, window: Window, folder: StagingView, rules: DecontaminationRules, zstd_level: int
 ) -> Receipt:
-    """Decontaminate one shard; documents without matches keep their bytes.
+    """Decontaminate one shard; documents that are not contaminated keep their bytes.
 
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
-    rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, with `cut/words` and
-    `cut/bytes`; `dropped/<reason>`; `contaminated/<evaluation set>` documents, `cut_for/<evaluation set>` cut
-    documents; `rejected/<reason>`.
+    rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, and the
+    `cut/words` and `cut/bytes` removed from them; `dropped/<reason>`; `rejected/<reason>`; for each evaluation set, the
+    contaminated documents, `contaminated/<set>`, and those of them that were cut, `cut_for/<set>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -87,7 +87,7 @@ def decontaminate_shard(
     return Receipt([kept.output(kept_name), contaminated.output(contaminated_name), rejected], dict(counts))
 
 
-def load_decontamination(rules: Decontamination) -> None:
+def load_decontamination(rules: DecontaminationRules) -> None:
     """Load the index and compiled code of `decontaminate_shard` into this process."""
     index = item_index.load_index(rules.folder, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
@@ -98,7 +98,7 @@ def load_decontamination(rules: Decontamination) -> None:
 def _decontaminate_block(
     lines: Sequence[Line],
     shard: CorpusShard,
-    rules: Decontamination,
+    rules: DecontaminationRules,
     index: item_index.ItemIndex,
     counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
@@ -133,7 +133,7 @@ def _evidence(
     document: RawDocument,
     match: Contamination,
     shard: CorpusShard,
-    rules: Decontamination,
+    rules: DecontaminationRules,
     index: item_index.ItemIndex,
 ) -> ContaminatedLine:
     text, items, cut = document.text, index.items, rules.recipe.cut
@@ -192,12 +192,12 @@ def decontaminate_corpus(
 
     Raises:
         UsageError: A column of an evaluation set is missing, or has other values than text.
-        InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; no
-            document is kept although `may_be_empty` is false; a line is not a Document.
+        InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; all
+            n-grams are common; no document is kept although `may_be_empty` is false; a line is not a Document.
     """
     prepared = _prepare_index(staging, evaluation, recipe)
     names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)
-    rules = Decontamination(recipe, names, staging.folder, digests)
+    rules = DecontaminationRules(recipe, names, staging.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
@@ -220,7 +220,8 @@ def decontaminate_corpus(
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
         "by_source": sum_by_source(shards, (_source_counts(receipt.counts) for receipt in receipts)),
         "evaluation": {
-            name: item_counts | _set_counts(name, counts) for name, item_counts in prepared.notes["evaluation"].items()
+            name: item_counts | _evaluation_set_counts(name, counts)
+            for name, item_counts in prepared.notes["evaluation"].items()
         },
         **prepared.counts,
     }
@@ -228,7 +229,7 @@ def decontaminate_corpus(
 
 
 def _prepare_index(staging: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
-    """Return the receipt of the index, which an earlier run may have written."""
+    """Write the index unless an earlier run has written it, and return its receipt."""
     receipt = staging.receipt(_INDEX, "items")
     if receipt is None:
         receipt = item_index.write_index(evaluation, recipe, staging)
@@ -251,6 +252,6 @@ def _source_counts(counts: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _set_counts(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
+def _evaluation_set_counts(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
     contaminated, cut = (counts.get(f"{what}/{evaluation_set}", 0) for what in ("contaminated", "cut_for"))
     return {"contaminated_documents": contaminated, "dropped_documents": contaminated - cut, "cut_documents": cut}

@@ -16,7 +16,7 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 
 
 class EvaluationItem(NamedTuple):
-    """Text of an evaluation set; its id is the row's, or `row:column`."""
+    """Item of an evaluation set; `id` is the row's id, or `row id:column`."""
 
     id: str
     text: str
@@ -27,7 +27,7 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
 
     Raises:
         UsageError: A column is missing, or has other values than text.
-        InputError: A file has changed, or a file or row cannot be read, because no item may be missing.
+        InputError: A file has changed, or a file or row cannot be read.
     """
     for file in evaluation.files():
         yield from _read_file(file, evaluation.recipe)
@@ -81,7 +81,7 @@ def _read_items(
 
 
 def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
-    """Return the text or the joined texts of a column; None if all are null."""
+    """Return the text or the joined texts of a column; None if all are null or empty."""
     value = _value(row, name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:

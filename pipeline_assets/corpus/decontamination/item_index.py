@@ -33,12 +33,12 @@ class Items(NamedTuple):
 
     Attributes:
         first_items: Position of each n-gram's first item in `items`, then the length of `items`.
-        items: Items with each n-gram, n-gram after n-gram, ascending within each.
+        items: Numbers of the items that contain each n-gram, n-gram after n-gram, ascending for each n-gram.
         ngrams: Number of n-grams of each item.
-        needed: Number of n-grams that contaminate a document with each item.
+        needed: Number of an item's n-grams that a document must contain to count as contaminated by the item.
         first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
-        sets: Number of each name's evaluation set.
-        id_ends: End of each name's id in `ids`.
+        sets: Number of the evaluation set of each name.
+        id_ends: End of the id of each name in `ids`.
         ids: UTF-8 of all ids.
     """
 
@@ -68,7 +68,7 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Distinct items: numbers by normalized text, hashes of words, and names."""
+    """Distinct items: numbers by normalized text, word hashes of each item, and names."""
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
@@ -78,9 +78,10 @@ class _GatheredItems(NamedTuple):
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
     """Write the index of all items of at least one evaluation set.
 
-    Files: the arrays of the index. Counts: distinct n-grams, `ngrams` that are searched for and `common_ngrams`. Notes:
-    `evaluation` has for each set the `items` read; `repeated`, items whose words an earlier item has; `too_short`
-    items; `without_ngrams`, items that are ignored because all their n-grams are common.
+    Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
+    which are in too many items. Notes: `evaluation` has for each set the number of `items` read; of `repeated` items,
+    which have the words of an earlier item; of `too_short` items; and of items `without_ngrams`, which are ignored
+    because all their n-grams are common.
 
     Raises:
         UsageError: A column is missing, or has other values than text.
@@ -122,7 +123,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
 def _gather_items(
     evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add the items of a set and return its counts."""
+    """Add the items of a set to `gathered`, and return the counts of the set."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
     for items in group_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
@@ -197,7 +198,7 @@ def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """Map the index of a build into memory, once per process.
 
-    `digests` are the hashes of the index files; they distinguish an index that the folder has later.
+    `digests`, the hashes of the index files, are part of the cache key, because the folder may get another index later.
     """
 
     def load(name: str) -> NDArray[Any]:

@@ -2,9 +2,9 @@
 
 Each distinct n-gram has a number. Its key is a polynomial modulo 2**64: the hashes of its words are the coefficients,
 and the base is the odd constant `POLYNOMIAL`, so the key of a longer n-gram extends the key of its first words. Keys
-propose n-grams; the words decide. A bitmap of the keys of all n-grams' first words, as many as the shortest n-gram has,
-shows whether an n-gram may begin at a word of a text. At few words one may, and only these are looked up in the table,
-which is much larger than the bitmap.
+propose n-grams; a comparison of the words decides. Let k be the number of words of the shortest n-gram. A bitmap of the
+keys of the first k words of all n-grams shows at which words of a text an n-gram may begin. Only these few words are
+looked up in the table, which is much larger than the bitmap.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def slice_words(words: Words, first: int, stop: int) -> Words:
 
 
 def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
-    """Return the kept words as a text without the others."""
+    """Return the words of a mask, joined as a text without the other words."""
     lengths = np.diff(words.begins)
     begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
     return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
@@ -61,12 +61,12 @@ class NgramTable(NamedTuple):
         text: UTF-8 of all words, as in `Words`.
         begins: Start of each word in `text`, as in `Words`.
         first_words: First word of each n-gram, as a position in `begins`.
-        sizes: Words of each n-gram.
+        sizes: Number of words of each n-gram.
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
-        by_key: Number of the n-gram with each key.
-        beginnings: Bitmap of the keys of all n-grams' first words, as many as the shortest n-gram has. The three bits
-            of a key are in one uint64; the number of these is a power of two.
+        by_key: Number of the n-gram at each position of `keys`.
+        beginnings: Bitmap of the keys of the first k words of all n-grams, where k is the smallest size. A key sets
+            three bits of one uint64; the length of the array is a power of two.
     """
 
     text: NDArray[np.uint8]
@@ -82,10 +82,10 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the n-grams of `sizes` words at `places`; equal ones get one number.
+    """Number the n-grams of `sizes` words at `places`; equal n-grams share a number.
 
     Returns:
-        Number of the n-gram at each place; for each number, the first index into `places` that has it.
+        Number of the n-gram at each place; and for each number, the index of its first place in `places`.
     """
     keys = ngram_keys(words.hashes, places, sizes)
     ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
@@ -104,7 +104,7 @@ def number_ngrams(
 
 
 def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys of n-grams from their first words and the hashes of all words."""
+    """Compute the keys of the n-grams of `sizes` words at `places`."""
     keys = np.zeros(len(places), np.uint64)
     for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
@@ -126,7 +126,7 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
 
 
 def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the index of a uint64, and its three bits, that mark each key."""
+    """Return, for each key, the index of its uint64 in the bitmap, and its three bits."""
     # Bits 0–5, 6–11 and 12–17 of a key choose one of 64 bits each. The upper half of the key chooses the uint64:
     # `& (slots - 1)` is the remainder modulo `slots`, a power of two.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
@@ -134,14 +134,14 @@ def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text: their first words, ascending, and their numbers."""
+    """N-grams in a text: position of each first word, ascending, and n-gram numbers."""
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find n-grams in documents by their keys; arrays as in `NormalizedBatch`."""
+    """Find possible n-grams in the documents of a `NormalizedBatch` by their keys."""
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
     keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
@@ -172,7 +172,7 @@ def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], t
 
 
 def verify_ngrams(proposed: NgramMatches, words: Words, table: NgramTable) -> NgramMatches:
-    """Return the proposed n-grams whose words are equal."""
+    """Return the proposed matches whose words really equal those of the n-gram."""
     is_equal = _are_same(words, proposed.words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams])
     return NgramMatches(proposed.words[is_equal], proposed.ngrams[is_equal])
 
@@ -184,7 +184,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of places at which the same words begin."""
+    """Return a mask of the pairs of places at which the same `sizes` words begin."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -27,10 +27,10 @@ _SAMPLES = 3  # documents shown of each evaluation set
 
 
 class CutRecipe(RecipeSection):
-    """Words to cut out of a contaminated document: n-grams, with a margin.
+    """Rules for cutting matched n-grams out of a contaminated document.
 
     Attributes:
-        margin_words: Words to cut on each side of a sequence of these n-grams.
+        margin_words: Number of words to cut on each side of the n-grams.
         min_kept_words: A document with fewer remaining words is dropped.
     """
 
@@ -39,16 +39,16 @@ class CutRecipe(RecipeSection):
 
 
 class DecontaminationRecipe(RecipeSection):
-    """Rules for contamination.
+    """Rules for contamination, and for its removal from documents.
 
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Items with fewer words are ignored. Items with fewer words than `ngram_words` are searched as a
-            whole.
+        min_item_words: Items with fewer words are ignored. Of the others, items with fewer than `ngram_words` words are
+            searched as a whole.
         min_item_overlap: Smallest fraction of an item's n-grams that contaminates a document.
         max_items_per_ngram: N-grams that occur in more items are ignored, because common phrases of questions identify
             no item. Items with the same words count as one item.
-        action: `drop` removes contaminated documents; `cut` removes the matching words.
+        action: `drop` removes contaminated documents; `cut` removes the matching words from them.
         cut: Rules for cutting; None if the action is `drop`.
     """
 
@@ -70,11 +70,11 @@ class DecontaminationRecipe(RecipeSection):
 
 
 class EvaluationColumns(RecipeSection):
-    """Columns of JSON lines and Parquet that have the items.
+    """Columns of JSON lines or Parquet files that have the items of an evaluation set.
 
     Attributes:
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
-            row whose columns are all null is an item without words, which is too short to be searched.
+            row whose text columns are all null or empty is an item without words, which is too short to be searched.
         item: `row` joins all columns of a row, in this order, into one item; `column` makes each column an item.
         id: Column with ids; None if rows have none. A row without an id is named by its file and its number, from 0.
     """
@@ -91,7 +91,7 @@ class EvaluationRecipe(RecipeSection):
         name: Unique name among the sets of a corpus.
         files: Patterns relative to the set's folder, see `list_files`.
         columns: Columns of JSON lines and Parquet; None for text files.
-        text_unit: Unit of text files that is an item; None for files of rows.
+        text_unit: Part of a text file that is an item; None for JSON lines and Parquet.
     """
 
     name: str
@@ -110,8 +110,8 @@ class EvaluationSource(EvaluationRecipe):
     """Evaluation set of a recipe, with its folder.
 
     Attributes:
-        name: Name of the set, its partition and its folder.
-        path: Folder of its files, absolute or relative to the data root; changes no byte.
+        name: Name of the set, and also of its partition and its folder.
+        path: Folder of its files, absolute or relative to the data root; does not affect the output.
     """
 
     name: Name
@@ -136,7 +136,7 @@ class EvaluationSet:
 
 
 class DecontaminationSection(DecontaminationRecipe):
-    """Rules for contamination and the evaluation sets, in the order that names items."""
+    """Rules for contamination, and evaluation sets; an item is named by its first set."""
 
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -147,7 +147,7 @@ class DecontaminationSection(DecontaminationRecipe):
         return self
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes."""
+        """Return the keys that affect the output."""
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
         contents = (source.content() for source in self.evaluation)
         sets = [{key: value for key, value in content.items() if key != "path"} for content in contents]
@@ -164,7 +164,7 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
         overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
         items: Number of contaminating items by evaluation set; items with the same words count separately.
         spans: Start and end, in characters, of the text that is cut, or of the matches in a dropped document.
-        excerpt: Text of the item's first match.
+        excerpt: Beginning of the item's first match.
         shard: Shard in the source's artifact, or in the deduplicated artifact of all sources.
     """
 
@@ -202,9 +202,9 @@ def find_evidence(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | N
 def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     """Summarize the decontamination for a report.
 
-    `by_set` has the counts of each evaluation set; a document with items of several sets counts in each. `by_source`
-    has the documents `in`, `out`, `dropped` and `cut` of each source. `samples` are the first documents that each set
-    contaminates, in the order of the corpus.
+    `by_set` has the counts of each evaluation set; a document with items of several sets counts for each. `by_source`
+    has the counts of each source, such as documents `in`, `out`, `dropped` and `cut`. `samples` has the first documents
+    that each set contaminates, in the order of the corpus.
     """
     counts = decontaminated.manifest.identity.counts
     sampled = Counter[str]()

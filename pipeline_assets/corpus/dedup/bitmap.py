@@ -1,6 +1,6 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
-Functions accept document numbers and priorities, because the lower 32 bits of a priority are the number.
+The argument `orders` may have document numbers or priorities, because the lower 32 bits of a priority are the number.
 """
 
 from pathlib import Path
@@ -52,5 +52,5 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
-    """Map a file of `save_bitmap` into memory, which processes share."""
+    """Map a file of `save_bitmap` into memory that processes share."""
     return np.memmap(path, np.uint8, "r")

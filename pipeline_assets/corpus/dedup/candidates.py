@@ -25,7 +25,7 @@ _BAND_BYTES = 120  # memory for a row: as read, sorted and written
 def propose_corpus_pairs(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> list[Receipt]:
-    """Propose pairs of the whole corpus by bands, or by binary sketches."""
+    """Propose pairs of the whole corpus, by bands or by binary sketches."""
     if recipe.faiss is not None:
         tasks = neighbour_tasks(dedup, dedup.run_paths(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
@@ -46,12 +46,13 @@ def propose_pairs(
 ) -> Receipt:
     """Pair the documents that share a band key of the range.
 
-    A bucket has the documents with one key. Each is paired with those before it, at most with the first `max_compared`
-    of the bucket. Documents in the bitmap `copies` are skipped, and two documents of signature stores are not paired.
+    A bucket has all documents with the same key. A document is paired with the documents before it in the bucket, but
+    only with the first `max_compared` of the bucket. Documents in the bitmap file `copies` are skipped, and two
+    documents of signature stores are not paired.
 
-    Files: runs by `later` and `earlier`, the priorities of a pair; a pair may be in several. Counts: `buckets` of at
-    least two documents; `capped_buckets`, in which a document was not paired with all; `proposed` pairs, counted once
-    per common key.
+    Files: runs by `later` and `earlier`, the priorities of a pair; several runs may have the same pair. Counts:
+    `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1 documents; `proposed` pairs,
+    counted once per common key.
     """
     table = read_with_seen(bands, seen)
     keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
@@ -78,7 +79,7 @@ def propose_pairs(
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows into spans of rows with about `MAX_PAIRS` pairs each."""
+    """Divide rows into spans of about `MAX_PAIRS` pairs, given the pairs of each row."""
     total = np.cumsum(compared)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1

@@ -28,12 +28,11 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         decision: `kept`, or the reason code.
         rule: Name and version of the stage that decided.
-        shard: Shard of the source that has the document.
-        row: Row in the shard.
+        shard: Shard of the source; `row` is a row of this shard.
         duplicate_of: Id of the kept document that this one duplicates.
         similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
         containment: Share of this document's shingles that the kept document has too.
-        copy_of: Id of the first document with the same normalized text; None if that is this document.
+        copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
         seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
     """
 
@@ -65,7 +64,7 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Group of duplicates; `dropped` counts them, `samples` are the first."""
+    """Group of duplicates; `dropped` counts the dropped ones, `samples` has the first."""
 
     dropped: int = msgspec.field(name="gone")
     kept: GroupSample
@@ -86,7 +85,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the digests of sources and of signature stores, each by name."""
+    """Return the digests of the sources, and of the signature stores, by their names."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -110,7 +109,7 @@ class DocumentGroup:
 
     Attributes:
         seen_in: Signature store that contains the kept document; None for a document of this corpus.
-        kept: Kept document. If it is in a store, the corpus is the store's; None if that corpus is missing.
+        kept: Kept document; None if it is in a signature store whose corpus is missing.
         dropped: Dropped documents, in the order of the corpus.
     """
 
@@ -145,7 +144,7 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
 
 
 def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
-    """Return the corpus that a signature store describes; None if missing."""
+    """Return the corpus from which a signature store was made; None if missing."""
     _, stores = input_digests(corpus)
     try:
         [signed] = lineage.locate(stores[name]).manifest.identity.upstream
@@ -155,7 +154,7 @@ def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | No
 
 
 def read_document(lineage: Lineage, member: GroupMember) -> Document:
-    """Read a document from its source, or raise InputError if that is missing."""
+    """Read a document from its source; raise InputError if the source is missing."""
     from pipeline_assets.corpus.formats.jsonl_zst import read_line
 
     sources, _ = input_digests(member.corpus)
@@ -166,8 +165,8 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
     """Yield the differences of two texts, compared by their normalized words.
 
-    Differences are passages as written: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Around them are up to
-    `context` equal words of the new text.
+    A difference is a passage as written: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Each difference is shown
+    with up to `context` equal words of the new text on each side.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -193,7 +192,7 @@ def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, h
 
 
 def _original_text(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
-    """Return words as written, with the characters up to the next word."""
+    """Return words as written, with the punctuation up to the next word."""
     if start == stop:
         return ""
     end = words[stop].start() if stop < len(words) else len(text)

@@ -64,7 +64,7 @@ def dedup_corpus(
 ) -> BuildResult:
     """Deduplicate the corpora of several sources together.
 
-    The documents of the signature stores `seen` precede those of the sources, and all of them are kept.
+    The documents of the signature stores `seen` precede those of the sources, and are never dropped.
 
     Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
     unless the mode is `exact`, `edges.parquet`, the pairs whose similarity reaches the threshold; `groups.json`, the
@@ -73,7 +73,8 @@ def dedup_corpus(
     Raises:
         UsageError: No document has the quality column, the signatures of a store cannot be compared, or faiss is
             configured but not installed.
-        InputError: A line is not a Document, two documents have the same id, or there are over 2**32 documents.
+        InputError: A line is not a Document, a quality is not a number, two documents have the same id, or there are
+            over 2**32 documents.
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
@@ -113,7 +114,7 @@ def prepare_run(
     settings: RunSettings,
     seen: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards, with workers that load its kernels."""
+    """Prepare the deduplication of shards, with workers that load its compiled code."""
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
     return DedupRun(staging, shards, recipe, settings, run_stage, seen)
@@ -128,7 +129,7 @@ def _load_kernels(recipe: DedupRecipe) -> None:
 def find_near_duplicates(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> resolution.NearDuplicates:
-    """Find the near duplicates among the pairs that bands or binary sketches propose."""
+    """Propose pairs by bands or binary sketches, and find near duplicates among them."""
     proposed = propose_corpus_pairs(dedup, sketched, recipe, exact)
     written, edges = find_edges(dedup, proposed, recipe)
     return resolution.resolve_edges(dedup, dedup.run_paths(edges), exact, total_counts([*proposed, *written, *edges]))
@@ -150,7 +151,7 @@ def _read_edges(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
 
 
 def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
-    """Yield the requested documents of a store with their numbers in the corpus."""
+    """Yield number and sample of each requested document that is in a store."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)

@@ -26,7 +26,7 @@ _MIN_WORKER_BYTES = 64 << 20
 
 
 def worker_bytes(settings: RunSettings) -> int:
-    """Return the bytes of memory for one worker's data, 64 MiB at least."""
+    """Return the memory for the data of one worker, in bytes: at least 64 MiB."""
     available = settings.memory_bytes - _PROCESS_BYTES
     return max(available // max(settings.workers, 1) - _PROCESS_BYTES, _MIN_WORKER_BYTES)
 
@@ -38,7 +38,7 @@ def min_parts(settings: RunSettings) -> int:
 
 @dataclass(frozen=True)
 class DedupRun:
-    """Deduplication in progress; documents of `seen` precede those of `shards`."""
+    """Deduplication in progress; documents of stores `seen` precede those of `shards`."""
 
     staging: StagingDir
     shards: Sequence[CorpusShard]
@@ -54,7 +54,7 @@ class DedupRun:
 
     @property
     def documents(self) -> int:
-        """Number of documents in stores and shards, poison rows included."""
+        """Number of documents in stores and shards, including rows that crash a worker."""
         return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
@@ -62,12 +62,12 @@ class DedupRun:
         return list(self.run_stage(stage, list(tasks), self.staging))
 
     def run_paths(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
-        """Return the paths of the runs in one folder that receipts list."""
+        """Return the paths of the files that receipts list in the folder `area`."""
         files = (file.path for receipt in receipts for file in receipt.files)
         return tuple(self.staging.path(path) for path in files if path.startswith(f"{area}/"))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents in some columns of runs."""
+        """Return a bitmap of the documents in the given columns of runs."""
         members = empty_bitmap(self.documents)
         for run in runs:
             for column in read_columns(run, list(columns)).columns:

@@ -1,9 +1,9 @@
 """The total order of documents that decides which of several duplicates is kept.
 
-A document's number is its position in the corpus: sources in the order of the recipe, their shards, their rows. Its
-priority, the column `order` of runs, is a uint64: the selection key in the upper 32 bits (smaller is better), the
-number in the lower 32. Documents of signature stores have an upper half of 0, so they precede all others under every
-selection, and none of them is dropped.
+A document's number is its position in the corpus: signature stores first, then sources in the order of the recipe,
+their shards, their rows. Its priority, the column `order` of runs, is a uint64: the selection key in the upper 32 bits
+(smaller is better), the number in the lower 32. Documents of signature stores have an upper half of 0, so they precede
+all others under every selection, and none of them is dropped.
 """
 
 import numpy as np
@@ -22,7 +22,8 @@ def priorities(
 ) -> NDArray[np.uint64]:
     """Compute the priorities of documents; the lowest of duplicates is kept.
 
-    `text_bytes` are UTF-8 bytes; `quality` is NaN for a document without a quality. The upper halves are above 0.
+    `text_bytes` are lengths in UTF-8; `quality` is NaN for a document without a quality. The upper halves are above 0,
+    unlike those of documents in signature stores.
     """
     match selection:
         case "first":

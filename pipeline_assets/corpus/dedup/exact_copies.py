@@ -31,7 +31,7 @@ _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs of exact copies, and their bitmap file; both empty if not requested."""
+    """Runs of exact copies, and a bitmap file `copies`; empty if the mode is `near`."""
 
     runs: Runs = ()
     copies: Path | None = None
@@ -48,13 +48,13 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
 
 
 def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
-    """Divide keys into ranges whose rows, with those of stores, fit in memory."""
+    """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory."""
     rows = total_rows(runs) + total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
     return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
 
 
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find the exact copies in a range of hashes; a store may have the original.
+    """Find the exact copies in a range of hashes; an original may be in a store.
 
     Files: a run by `number` of the copy; `first` and `first_id` are priority and id of the original. Counts: `copies`.
     """
@@ -75,5 +75,5 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Return a mask of the documents that are not exact copies."""
+    """Return a mask of the documents that are not in the bitmap file `copies`."""
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

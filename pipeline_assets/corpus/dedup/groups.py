@@ -21,7 +21,7 @@ class LargeGroup:
     Attributes:
         kept: Number of the kept document.
         dropped: Count of the documents that were dropped for it.
-        members: Numbers of the first of these.
+        members: Numbers of the first few dropped documents.
     """
 
     kept: int
@@ -30,9 +30,9 @@ class LargeGroup:
 
 
 def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
-    """Find the ten largest groups, the largest first; ties by the kept document.
+    """Find the ten largest groups, largest first; ties by number of the kept document.
 
-    Memory: four bytes for each of 16 Mi documents at a time, and the dropped rows of one shard.
+    Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """
     row_files = [dedup.staging.path(decision.files[1].path) for decision in decisions]
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one

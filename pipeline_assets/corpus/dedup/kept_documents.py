@@ -23,7 +23,7 @@ _SAMPLE_CHARACTERS = 400
 def write_kept_documents(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
-    """Write the kept documents of all shards, and note samples of groups."""
+    """Write the kept documents of all shards by `write_kept_shard`."""
     samples = {number for group in groups for number in (group.kept, *group.members)}
     tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
@@ -43,10 +43,10 @@ def write_kept_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the kept documents of a shard, in order, without poison rows.
+    """Write the kept documents of a shard, in order.
 
-    `dropped` is the file of dropped rows, see `decide_shard`. Counts: `documents`; `dropped_bytes` of text. Notes:
-    `samples`, ids and first characters of the sampled rows, by row.
+    `dropped` is the file of dropped rows, see `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
+    Counts: `documents`; `dropped_bytes` of text. Notes: `samples`, id and first characters of each `sampled` row.
     """
     dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW_DTYPE)["row"].tolist())
     dropped_bytes = 0

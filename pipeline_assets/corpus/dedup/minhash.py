@@ -35,12 +35,7 @@ def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.
 
 
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash the shingles of documents, in the order of the texts.
-
-    Returns:
-        Hashes of all shingles, and offsets of shape (documents + 1,). The hashes of document d are
-        `hashes[offsets[d] : offsets[d + 1]]`: none if it has too few words.
-    """
+    """Hash all shingles of documents, in the order of the texts, as `shingle_sets`."""
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
@@ -75,7 +70,8 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
     """Hash the distinct shingles of documents, ascending in each document.
 
     Returns:
-        Hashes, and offsets of shape (documents + 1,); document d has `hashes[offsets[d] : offsets[d + 1]]`.
+        Hashes, and offsets of shape (documents + 1,). Document d has `hashes[offsets[d] : offsets[d + 1]]`,
+        none if it has too few words.
     """
     hashes, offsets = _text_shingles(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
@@ -92,7 +88,7 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
 def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
     """Compute the MinHash signatures of documents, shape (documents, permutations).
 
-    A document without shingles has 2**32 - 1 everywhere.
+    All numbers in the signature of a document without shingles are 2**32 - 1.
     """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
     signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
@@ -113,7 +109,7 @@ def _murmur_mix(shingle: np.uint64) -> np.uint32:
 def _sign(
     hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
 ) -> None:
-    """Set signature number k to the minimum of permutation k over all shingles."""
+    """Fill `signed`, shape (documents, permutations), with MinHash signatures."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
@@ -166,10 +162,10 @@ def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: N
 
 
 def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Compute binary sketches: one bit for each number of a signature.
+    """Compute binary sketches of signatures, shape (documents, permutations / 8).
 
-    The bit is the lowest one after mixing. Permutations are affine modulo 2**32, so unmixed lowest bits would all
-    depend only on whether a hash is odd. Shape (documents, permutations / 8).
+    A sketch has one bit for each number of a signature: the lowest bit after mixing. Permutations are affine modulo
+    2**32, so the lowest bits of unmixed numbers would only show whether a hash is odd.
     """
     key = (signed ^ (signed >> _16)) * _FIRST  # `_murmur_mix` for arrays
     key = (key ^ (key >> _13)) * _SECOND

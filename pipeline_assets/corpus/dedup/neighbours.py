@@ -1,8 +1,9 @@
-"""Proposal of pairs by faiss: binary sketches that differ in few bits.
+"""Pairs found with faiss: documents whose binary sketches differ in few bits.
 
-A sketch has one bit of each mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König 2010,
-arXiv 0910.3349). A bit of two documents is equal with a probability of (1 + s) / 2, where s is their Jaccard
-similarity. The search is exhaustive, so the pairs depend on the sketches alone, not on the device.
+A sketch keeps one bit of each number of a MinHash signature, after its bits are mixed (b-bit minwise hashing with
+b = 1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability (1 + s) / 2, where s
+is their Jaccard similarity. The search is exhaustive, so the pairs depend on the sketches alone, not on the device. A
+block is a range of documents in the order of their priorities.
 """
 
 import itertools
@@ -39,7 +40,7 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Number of each document's source; all 0 if sources are compared with each other.
+        sources: Number of each document's source, shape (documents,); all 0 if the scope is `global`.
     """
 
     orders: NDArray[np.uint64]
@@ -50,7 +51,7 @@ class _Sketches(NamedTuple):
 def neighbour_tasks(
     dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
-    """Return a task for each block, which compares it with earlier blocks."""
+    """Return one task per block; it pairs the block with itself and earlier blocks."""
     stores = (store.sketches for store in dedup.seen)
     seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
     own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_parts(dedup.settings)), 1))
@@ -76,9 +77,9 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Of each block, at most the first `max_compared` + 1 near documents are paired. `sources` lists spans of documents,
-    each as the number of its first document and its source, and only documents of one source are paired; None pairs
-    documents of all sources. `device` is the number of a GPU; None is the CPU.
+    A document is paired with at most the first `max_compared` + 1 near documents of each block in `before`, and of its
+    own block. `sources` lists spans of documents, each as first document number and source, and only documents of one
+    source are paired; None pairs documents of all sources. `device` is the number of a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -122,7 +123,7 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
 def _near_pairs(
     queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield near pairs, shape (2, pairs): later and earlier documents."""
+    """Yield near pairs, shape (2, pairs): priorities of later and earlier documents."""
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         own, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
@@ -153,7 +154,7 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find all near sketches: query and position of each, sorted by both."""
+        """Find the sketches near each query: indices of query and sketch, sorted by both."""
         if self._gpu is None:
             query, place = self._within(queries)
         else:
@@ -189,7 +190,7 @@ def load_faiss() -> ModuleType:
 def select_faiss_device(requested: int | None) -> int | None:
     """Choose and log the device that searches: a GPU's number, or None (CPU).
 
-    If the requested GPU does not exist, GPU 0 searches; without a usable GPU, the CPU.
+    If the requested GPU does not exist, GPU 0 searches. If no GPU is requested or usable, the CPU searches.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Cut of a signature into bands of `rows` numbers; an equal band proposes."""
+    """Cut of a signature into bands of `rows` numbers; an equal band proposes a pair."""
 
     bands: int
     rows: int
@@ -25,10 +25,11 @@ class Banding:
 
 
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with most rows that proposes `recall` of the pairs.
+    """Return the banding with most rows that reaches `recall` at `threshold`.
 
-    These are the pairs of similarity `threshold`; more similar pairs are proposed more often. More rows mean fewer
-    needless comparisons. Bands times rows are `permutations`. If no banding reaches `recall`, bands have one row.
+    It proposes at least the fraction `recall` of the pairs of similarity `threshold`, and more of more similar pairs.
+    More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding reaches `recall`,
+    bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -37,7 +38,7 @@ def recommend_banding(permutations: int, threshold: float, recall: float) -> Ban
 
 @dataclass(frozen=True)
 class Distance:
-    """Rule for binary sketches: a pair is proposed if few of its bits differ."""
+    """Rule that proposes a pair if at most `max_distance` of `bits` bits differ."""
 
     bits: int
     max_distance: int
@@ -61,9 +62,10 @@ class Distance:
 
 
 def recommend_distance(bits: int, threshold: float, recall: float) -> Distance:
-    """Return the smallest distance that proposes `recall` of the pairs.
+    """Return the smallest distance that reaches `recall` at `threshold`.
 
-    These are the pairs of similarity `threshold`. If no distance reaches `recall`, it is just below half of the bits.
+    It proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance does, the result
+    is just below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (Distance(bits, max_distance) for max_distance in range(largest))

@@ -20,7 +20,7 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 
 
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
-    """Return a validator of decimals in (0, 1]; `what` names them in errors."""
+    """Return a validator of decimals in (0, 1]; `what` names the decimal in errors."""
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
@@ -33,7 +33,7 @@ def fraction_above_zero(what: str) -> pydantic.AfterValidator:
 
 
 class MinHashRecipe(RecipeSection):
-    """Proposal of pairs with an equal MinHash band in one of two cuts."""
+    """Proposal of pairs whose MinHash signatures share a band, see `band_keys`."""
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
@@ -52,7 +52,7 @@ class MinHashRecipe(RecipeSection):
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Proposal of pairs whose binary sketches, a bit per permutation, are near."""
+    """Proposal of pairs whose binary sketches differ in at most `max_distance` bits."""
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
@@ -75,14 +75,12 @@ class BinarySketchRecipe(RecipeSection):
 
 
 class NearRecipe(RecipeSection):
-    """Rules for near duplicates: a section proposes pairs, shingles decide.
+    """Rules for near duplicates: `minhash` or `faiss` proposes pairs, shingles decide.
 
     Attributes:
-        minhash: Proposal by MinHash; None if `faiss` proposes.
-        faiss: Proposal by binary sketches; None if `minhash` proposes.
-        threshold: Lowest Jaccard similarity of the shingles of duplicates.
+        threshold: Lowest Jaccard similarity of the sets of shingles of two duplicates.
         max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands, or
-            with near sketches.
+            in total with `faiss`.
     """
 
     minhash: MinHashRecipe | None = None
@@ -97,7 +95,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_bands(cls, content: object) -> object:
-        """Fill in the recommended bands, or with faiss the recommended distance."""
+        """Fill in missing keys: the recommended bands, or with faiss the distance."""
         if not isinstance(content, Mapping):
             return content
         threshold, sketch = 0.0, content.get("faiss")
@@ -127,7 +125,7 @@ class NearRecipe(RecipeSection):
         return proposer
 
     def proposal(self) -> "Banding | Distance":
-        """Return the banding or the distance that proposes pairs."""
+        """Return the banding or the distance of this recipe."""
         if self.faiss is not None:
             return Distance(self.faiss.bits, self.faiss.max_distance)
         assert self.minhash is not None
@@ -172,7 +170,7 @@ class DedupRecipe(RecipeSection):
         return content
 
     def signature_keys(self) -> dict[str, Any]:
-        """Return the keys that comparable signatures must have in common."""
+        """Return the keys that must be equal to compare signatures of two recipes."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"

@@ -25,7 +25,7 @@ _BySource = dict[str, _Removals]
 
 
 class RemovalCaps(SourceCaps):
-    """Caps on the dropped fraction of each source; they change no byte."""
+    """Caps on the dropped fraction of each source; they do not affect the output."""
 
     check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
@@ -57,7 +57,7 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield errors in a recipe's caps: unknown sources, or no section `dedup`."""
+    """Yield errors in `max_removed` of a recipe: unknown sources, no section `dedup`."""
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)

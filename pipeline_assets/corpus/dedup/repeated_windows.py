@@ -1,13 +1,13 @@
 """Repetition within a source: byte windows that earlier documents have.
 
 Documents are visited in order. A window is seen if an earlier kept document has it; windows of dropped documents do not
-count, so no passage is lost through a chain. A document is dropped if more than `max_share` of its selected windows
-(see `window_hashes`) are seen.
+count, so no passage is lost because its earlier copies were dropped. A document is dropped if more than `max_share` of
+its distinct selected windows (see `window_hashes`) are seen.
 
 Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
 documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
-change the result. Memory: a range of sorted data with all rows of its most frequent window; in the last step a bit for
-each repeated window. Files take 16 bytes per selected window.
+change the result. Memory: one range of rows, which has all rows of each of its windows; in the last step, also a bit
+for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -58,9 +58,9 @@ def select_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Documents with a license tag in `refused_licences` are skipped. Files: runs by `hash` of a window, with the `number`
-    of its document and the number of that document's `windows`; a row for each distinct window of a document. Notes:
-    `fatal`, the poison rows.
+    Documents with a license tag in `refused_licences` are skipped. Files: runs by `hash` of a window, a row for each
+    distinct window of a document, with the document's `number` and its count of distinct `windows`. Notes: `fatal`, the
+    rows that crash a worker.
     """
     files: list[OutputFile] = []
     fatal: list[int] = []
@@ -98,13 +98,13 @@ _LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """Repetition in one shard: dropped documents, as a key range, and poison rows."""
+    """Repetition in a shard: `dropped` documents, and rows that crash a worker."""
 
     dropped: KeyRange
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Return the share of seen windows of each dropped row."""
+        """Return the share of seen windows of each dropped document, by row."""
         if not self.dropped.runs:
             return {}
         table = self.dropped.table()
@@ -120,7 +120,7 @@ def find_repeating_documents(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> list[ShardRepeats]:
-    """Find the documents of a source that repeat earlier ones, shard by shard.
+    """Find, in each shard of a source, the documents that repeat earlier documents.
 
     Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway.
 
@@ -169,8 +169,9 @@ def _run_paths(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find the windows in a range of hashes that at least two documents have.
 
-    Files: a run by `number` of a document; `window` has the number of the range in the upper 32 bits and the window's
-    number in the range in the lower 32; the document's `windows`. Counts: `repeated_windows`.
+    Files: a run by `number` of a document, with a `window` and the document's count of `windows`. A `window` has the
+    number of the range in its upper 32 bits, and the window's number in this range in the lower 32. Counts:
+    `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])
@@ -201,10 +202,10 @@ def _decide_all(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Decide on all documents in order, with at most about `max_rows` rows in memory.
+    """Decide which documents to drop, in order, with about `max_rows` rows in memory.
 
-    `firsts` has the number of repeated windows before each range of hashes, then of all. Files: runs by `number` of a
-    dropped document, with the `share` of its windows that are seen.
+    `firsts` has the number of repeated windows before each range of hashes, then the number of all. Files: runs by
+    `number` of a dropped document, with the `share` of its windows that are seen.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
@@ -242,8 +243,9 @@ def _drop_repeating(
 ) -> int:
     """Fill `dropped` and `shares`, and return the number of dropped documents.
 
-    Rows ascend by document. `totals` counts all windows of a row's document, including windows that no other document
-    has. `seen` has a bit for each repeated window, which is set if a kept document has the window.
+    Rows ascend by document. `totals` has the number of windows of each row's document, including windows that no other
+    document has. `numerator` / `denominator` is the maximum share. `seen` has a bit for each repeated window, which is
+    set if a kept document has the window.
     """
     number = start = 0
     while start < len(documents):

@@ -42,9 +42,9 @@ class NearDuplicates:
     """Near duplicates of a corpus; empty if the recipe does not request them.
 
     Attributes:
-        runs: Tables of `near_duplicates`.
-        first_copies: Run of the near duplicates that have exact copies.
-        edges: Runs of all edges, in the order of their ranges.
+        runs: Runs of near duplicates, with the columns of `near_duplicates`.
+        first_copies: Run of only those near duplicates that have exact copies.
+        edges: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
     """
 
@@ -55,7 +55,7 @@ class NearDuplicates:
 
 
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Decide which documents the edges drop, and write them as runs."""
+    """Decide which documents to drop for their edges, and write these as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     paths, first_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -70,8 +70,8 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
     """Yield a table of dropped documents for each run of edges, sorted by number.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
-    `shingles` and `other_shingles` of the edge. Of several edges to kept documents, the most similar pair counts, the
-    first if several are equal. The dropped documents are added to the bitmap `dropped`.
+    `shingles` and `other_shingles` as in `verify_pairs`. Of several edges to kept documents, the most similar one
+    counts; of equally similar edges, the first. The dropped documents are added to the bitmap `dropped`.
     """
     for run in runs:
         edges = read_columns(run)
@@ -94,7 +94,7 @@ def _choose_edges(
     union: NDArray[np.int64],
     dropped: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Add documents to `dropped`, and return the edge that drops each."""
+    """Add near duplicates to `dropped`; return the index of the edge that drops each."""
     chosen = np.empty(len(later), np.int64)
     number = start = 0
     while start < len(later):
@@ -121,8 +121,8 @@ _encoder = msgspec.json.Encoder()
 DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
 
 
-class _Fate(NamedTuple):
-    """Decision to drop a document, as in `Decision`; `kept` is a number."""
+class _DropDecision(NamedTuple):
+    """Decision to drop a document, as in `Decision`; `kept` is a document number."""
 
     kept: int
     outcome: Outcome
@@ -155,11 +155,11 @@ def decide_shard(
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    `ids` are runs with the numbers and ids of the shard's documents. An exact copy of a near duplicate gets the same
+    `ids` are runs with the priorities and ids of the shard's documents. An exact copy of a near duplicate gets the same
     `duplicate_of` as its original, so `duplicate_of` is always a kept document.
 
-    Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents,
-    `exact_duplicate`, `near_duplicate`; `of_seen`, the documents that duplicate one of a signature store.
+    Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents;
+    `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
@@ -168,7 +168,7 @@ def decide_shard(
         for run in ids:
             table = read_columns(run)
             own = document_numbers(to_numpy(table["order"]))
-            fates = _fates(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
+            fates = _drop_decisions(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
             lines = []
             for number, doc_id in zip(own.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, fate = number - shard.first_number, fates.get(number)
@@ -187,28 +187,30 @@ def decide_shard(
     return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
 
 
-def _fates(
+def _drop_decisions(
     first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
-) -> dict[int, _Fate]:
-    """Return the dropped documents from number `first` to before `stop`, by number."""
-    fates: dict[int, _Fate] = {}
+) -> dict[int, _DropDecision]:
+    """Return the decisions that drop documents `first` to before `stop`, by number."""
+    fates: dict[int, _DropDecision] = {}
     if near.runs:
-        fates |= _near_fates(KeyRange(first, stop, near.runs), seen)
+        fates |= _near_drop_decisions(KeyRange(first, stop, near.runs), seen)
     if exact.runs:
         copies = KeyRange(first, stop, exact.runs).table()
         firsts = document_numbers(to_numpy(copies["first"]))
-        original_fates: dict[int, _Fate] = {}
+        original_fates: dict[int, _DropDecision] = {}
         if near.first_copies is not None and len(firsts):
-            original_fates = _near_fates(KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.first_copies,)), seen)
+            original_fates = _near_drop_decisions(
+                KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.first_copies,)), seen
+            )
         columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
-            own = _Fate(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
+            own = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
             fates[number] = original_fates.get(first_number, own)._replace(copy_of=first_id)
     return fates
 
 
-def _near_fates(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
+def _near_drop_decisions(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:
     table = key_range.table()
     shared, own, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = to_numpy(table["first"])
@@ -216,6 +218,6 @@ def _near_fates(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fa
     columns = (table["number"], table["first_id"], store_names(firsts, seen))
     rows = zip(*(column.to_pylist() for column in columns), *(values.tolist() for values in measured), strict=True)
     return {
-        number: _Fate(first, "near_duplicate", first_id, similarity, containment, None, seen_in)
+        number: _DropDecision(first, "near_duplicate", first_id, similarity, containment, None, seen_in)
         for number, first_id, seen_in, first, similarity, containment in rows
     }

@@ -33,9 +33,9 @@ _FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
     """Write the signatures of a corpus that `recipe` deduplicated.
 
-    Files: `documents.parquet` has the id and source of each document, in order. The folder `hashes` and, unless the
-    mode is `exact`, `bands` or `sketches` have a file of all rows in the order of their keys. The folder `shingles`
-    has the shingle sets of each shard.
+    Files: `documents.parquet` has the id and source of each document, in order. `hashes/all.parquet` has the hashes of
+    normalized texts, sorted. Unless the mode is `exact`, `bands/all.parquet` has sorted band keys, or
+    `sketches/all.parquet` has binary sketches, and the folder `shingles` has the shingle sets of each shard.
 
     Raises:
         InputError: A line is not a Document, or crashes its worker.
@@ -67,7 +67,7 @@ def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
-    """Write each kind of signature as one run, with one range in memory."""
+    """Write each kind of signature as one sorted run, a range of keys at a time."""
     for area, folder in _FOLDERS.items():
         if runs := run.run_paths(sketched, area):
             schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])

@@ -1,4 +1,4 @@
-"""Signature stores: facts on documents of earlier corpora, to compare with.
+"""Signature stores: hashes of earlier documents, to compare new documents with.
 
 A store has the id of each document, the hash of its normalized text, the keys of its bands or its binary sketch, and
 its set of shingles. With the store, deduplication of a later corpus needs no earlier text: it keeps the same documents
@@ -32,7 +32,7 @@ class SeenRuns(NamedTuple):
 
     Attributes:
         paths: Files of the runs, in which the store's documents are numbered from 0.
-        first_number: Number in the corpus of the store's document 0.
+        first_number: Number of the store's document 0 in the corpus that is deduplicated.
     """
 
     paths: Runs
@@ -40,12 +40,9 @@ class SeenRuns(NamedTuple):
 
 
 class SetsFile(NamedTuple):
-    """Shingle sets of one shard.
+    """Files of the shingle sets of one shard: the sets and their index, see `verify`.
 
-    Attributes:
-        offset: Number to add to the document numbers in the index.
-        sets: File of the sets, see `verify`.
-        entries: File of the index, see `verify`.
+    `offset` is added to a document number in the index to get the document's number in the corpus.
     """
 
     offset: int
@@ -58,12 +55,13 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number in the corpus of the store's first document.
+        first_number: Number of the store's first document in the corpus.
+        documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Run of the hashes of normalized texts.
         bands: Run of the keys of bands; empty in a store of binary sketches.
         sketches: Run of binary sketches; empty in a store of bands.
-        sources: Number in the corpus of the first document of each source, with the name of the source.
+        sources: Number of the first document of each source in the corpus, with the name of the source.
     """
 
     name: str
@@ -80,7 +78,7 @@ class SeenStore:
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     """Read a range of a corpus, and the rows of stores whose keys occur in it.
 
-    The columns of both are equal; the first is the key, and one is the `order`.
+    Both have the same columns: first the uint64 key, and among the others the priority `order`.
     """
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:
@@ -98,7 +96,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return the name of the store that contains each document, or null."""
+    """Return the name of each document's store; null for documents of the sources."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.
@@ -109,7 +107,7 @@ def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa
 
 
 def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
-    """Open signature stores, by name, and number their documents in this order.
+    """Open signature stores, and number their documents in the order of `stores`.
 
     Raises:
         UsageError: An artifact is not a signature store, or its signatures cannot be compared with this recipe's.

@@ -34,12 +34,12 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     """Write the sketches of one shard as sorted runs.
 
     Files, one in each folder for about 65,536 documents: `ID_HASHES` has hashes of ids; `IDS` priorities and ids, in
-    the order of the shard; `HASHES` 128-bit hashes of normalized texts; `BANDS` keys of bands; `BITS` binary
-    sketches. The last three depend on the mode.
+    the order of the shard. Depending on the recipe: `HASHES` has 128-bit hashes of normalized texts; `BANDS` keys of
+    bands; `BITS` binary sketches.
 
-    Counts: `documents`; `bytes` of text; `without_words`, documents that are compared as they are written; `short`,
-    documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`. Notes: `fatal`, the
-    poison rows.
+    Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
+    documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
+    quality column. Notes: `fatal`, the rows that crash a worker.
     """
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
@@ -60,7 +60,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
 def _sketch(
     numbered_documents: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
-    """Sketch and count a block: an unsorted table for each folder of runs."""
+    """Sketch and count documents; return an unsorted table for each folder of runs."""
     rows, documents = [row for row, _ in numbered_documents], [document for _, document in numbered_documents]
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
@@ -114,7 +114,7 @@ def _qualities(
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """Write blocks as one run in each folder."""
+    """Write the tables of `_sketch` for several blocks as one run in each folder."""
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
         if area == IDS:
@@ -130,7 +130,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
     Raises:
         UsageError: No document has the quality column.
-        InputError: A line is not a Document, or two documents have the same id.
+        InputError: A line is not a Document, a quality is not a number, or two documents have the same id.
     """
     sketched = dedup.run_tasks("sketch", (Task.bind(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
@@ -149,7 +149,9 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
     first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
-    raise InputError(what, dedup.staging.target, "normalize one source again with unique ids")
+    raise InputError(
+        what, dedup.staging.target, "remove one of these sources, or give it another id column and normalize it again"
+    )
 
 
 def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
@@ -175,7 +177,7 @@ def load_kernels(recipe: DedupRecipe) -> None:
 
 
 def _text_hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return 128-bit hashes of normalized texts, in halves: (documents, 2)."""
+    """Hash normalized texts to 128 bits; shape (documents, 2): high and low halves."""
     # A text without a word is hashed as written.
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)

@@ -29,7 +29,7 @@ Runs = tuple[Path, ...]
 
 
 def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
-    """Write a table whose first column, uint64, ascends."""
+    """Write a table as a run; its first column must be uint64 and ascend."""
     with DurableFile(folder.path(name)) as file:
         pq.write_table(
             table,
@@ -49,7 +49,7 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        seen_from: Number in the corpus of a signature store's first document, because the store's runs count from 0;
+        seen_from: For runs of a signature store, which number documents from 0: number of document 0 in the corpus.
             None for runs of the corpus itself.
     """
 
@@ -68,7 +68,7 @@ class KeyRange:
         return 0
 
     def table(self) -> pa.Table:
-        """Return the rows, one run after the other."""
+        """Return the rows, run after run; document numbers are those of the corpus."""
         table = pa.concat_tables(map(self._range_rows, self.runs))
         if self.seen_from is None:
             return table
@@ -88,7 +88,7 @@ class KeyRange:
 
 
 def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
-    """Yield number and key statistics of each row group that has rows."""
+    """Yield the number and the key statistics of each row group that has rows."""
     columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
     return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
 
@@ -99,14 +99,14 @@ def total_rows(runs: Iterable[Path]) -> int:
 
 
 def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
-    """Divide uniform 64-bit keys into ranges of about `max_rows` rows."""
+    """Divide evenly distributed 64-bit keys into ranges of about `max_rows` rows."""
     range_count = max(-(-rows // max_rows), 1)  # rounded up
     bounds = [number * _KEYS // range_count for number in range(range_count + 1)]
     return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
 
 
 def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> list[KeyRange]:
-    """Divide 64-bit keys of any distribution into ranges of about `max_rows`.
+    """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
 
     Bounds are lowest keys of row groups, so only the rows of a single key can exceed the limit by far.
     """
@@ -134,7 +134,7 @@ def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[
 
 
 def is_first_in_group(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return a mask of the rows of sorted columns that differ from the row before."""
+    """Return a mask of the rows that begin a group of equal rows in sorted columns."""
     # np.unique would hash the values first, which takes eight times as long.
     is_new = np.ones(len(columns[0]), bool)
     is_new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
@@ -142,12 +142,12 @@ def is_first_in_group(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sort pairs, shape (2, pairs), by later, then earlier, without repetitions."""
+    """Sort pairs of shape (2, pairs) by first, then second element; omit repetitions."""
     pairs = np.stack(sorted_pairs(*pairs))
     return pairs[:, is_first_in_group(*pairs)]
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write distinct pairs of later and earlier documents, shape (2, pairs)."""
+    """Write the distinct pairs as a run; shape (2, pairs): later, earlier documents."""
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))

@@ -1,8 +1,9 @@
 """Verification of proposed pairs by the Jaccard similarity of their shingles.
 
 An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
-the order of the corpus, and read at random. A file has, for each document, its id (UTF-8, padded with zeros to 8 bytes)
-and the distinct hashes of its shingles as uint64, ascending. An index file has the offset of each document. Two
+the order of the corpus, and read at random. A file has, for each document, its id in UTF-8, padded with zeros to a
+multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has the number, offset
+and sizes of each document. Two
 different shingles have equal hashes with a probability of 2**-64, so hashes are counted instead of shingles.
 """
 
@@ -42,7 +43,7 @@ _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("
 
 
 def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
-    """Verify all proposed pairs by `write_sets`, then by `verify_pairs`."""
+    """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
     pairs = dedup.run_paths(proposed)
     compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
@@ -59,9 +60,9 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 def write_sets(
     shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents that are in `members`.
+    """Write the shingle sets of a shard's documents in the bitmap file `members`.
 
-    Files in `area`: the sets and their index; none if there are no such documents. Counts: `compared` documents.
+    Files in the folder `area`: the sets and their index; no files without such documents. Counts: `compared` documents.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     is_compared = bitmap_contains(own_numbers, load_bitmap(members))
@@ -107,13 +108,13 @@ class ShingleSets:
             os.close(descriptor)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Count the shingles of each document; the numbers must ascend."""
+        """Count the distinct shingles of each document; `numbers` must ascend."""
         return np.concatenate(
             [np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._index_entries(numbers))]
         )
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
-        """Read the sets of documents; the numbers must ascend.
+        """Read the shingle sets of documents; `numbers` must ascend.
 
         Returns:
             Ids, hashes of all shingles, and offsets of shape (documents + 1,) into the hashes.
@@ -129,7 +130,7 @@ class ShingleSets:
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _index_entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Yield the number of a file and its index entries of some documents."""
+        """Yield each file with any of the documents: its number, and their index entries."""
         # A document is in the last file that begins at or before it.
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():
@@ -146,14 +147,15 @@ def verify_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Find the edges among a range of pairs, by their later document.
+    """Find the edges in a range of proposed pairs.
 
-    About `fetched_shingles` shingles are in memory at a time. A document is compared with at most `max_compared`
-    earlier ones; None means with all.
+    About `fetched_shingles` shingles are in memory at a time. A document is compared with the first `max_compared`
+    earlier documents of its pairs; None means with all.
 
-    Files: a run of edges by `later`, then `earlier`, the priorities of the two documents, with `doc_id` and
-    `other_doc_id`, `shared` shingles, and `shingles` and `other_shingles` of each. Counts: compared `pairs`, `edges`,
-    and `capped_documents`, which had more pairs than are compared.
+    Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
+    are id and set size of the later document, `other_doc_id` and `other_shingles` of the earlier one; `shared` is the
+    size of the intersection. Counts: compared `pairs`, `edges`, and `capped_documents` with more than `max_compared`
+    pairs.
     """
     table = pairs.table()
     compared = distinct_pairs(np.stack([to_numpy(table["later"]), to_numpy(table["earlier"])]))
@@ -179,9 +181,9 @@ def load_kernels() -> None:
 
 
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
-    """Yield blocks of pairs whose sets fit in memory together, at least one block.
+    """Yield blocks of pairs whose sets have at most `max_shingles`, or of one pair.
 
-    A block has at least one pair, even if its sets are too large; without any pair, the only block is empty.
+    Without pairs, the only block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:
@@ -228,7 +230,7 @@ def _count_shared(
     second: NDArray[np.int64],
     shared: NDArray[np.int64],
 ) -> None:
-    """Count the common hashes of each pair of ascending sets by merging them."""
+    """Count the common hashes of each pair of sets by merging the two ascending sets."""
     for pair in range(len(first)):
         at, end = offsets[first[pair]], offsets[first[pair] + 1]
         other, other_end = offsets[second[pair]], offsets[second[pair] + 1]

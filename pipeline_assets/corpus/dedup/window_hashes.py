@@ -3,10 +3,10 @@
 A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a polynomial modulo 2**64, mixed by
 SplitMix64's finalizer: the bytes, each increased by one so that zeros count, are the coefficients, and the base is the
 odd constant `POLYNOMIAL`. The polynomial is rolled from window to window (Karp and Rabin 1987, "Efficient randomized
-pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected: by content, so a moved passage
-keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If a document has no such
-window, the one with the smallest hash is selected. A document shorter than a window is one window. A window that a
-document repeats counts once.
+pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected. This depends only on their
+content, so a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If
+a document has no such window, its window with the smallest hash is selected. A document shorter than a window is one
+window.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class SelectedWindows(NamedTuple):
 
 
 def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> SelectedWindows:
-    """Select the windows of UTF-8 texts whose hashes are multiples of `every`."""
+    """Select windows of UTF-8 texts by their hashes, as described above."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     text = np.frombuffer(b"".join(texts), np.uint8)

@@ -1,6 +1,6 @@
 r"""Normalized text, the form in which deduplication compares documents.
 
-Normalized text is lower-case words with one blank between two. A word is a maximal run of `\w` in the sense of regular
+Normalized text is lower-case words with one blank between them. A word is a maximal run of `\w` in the sense of regular
 expressions: letters and digits of every script, and the underscore. Each character becomes the first character of its
 own `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without blanks
 between words is one long word. In plain Python:
@@ -35,9 +35,9 @@ class NormalizedBatch(NamedTuple):
     """Normalized documents, one after the other.
 
     Attributes:
-        text: UTF-8 of all documents.
+        text: UTF-8 of all documents, with a blank after each word; the bytes after the last blank have no meaning.
         starts: First byte of each document in `text`, shape (documents,).
-        stops: Byte after each document in `text`, shape (documents,).
+        stops: Byte after the last word of each document in `text`, shape (documents,).
         word_hashes: Hashes of all words, shape (words,).
         first_words: First word of each document in `word_hashes`, then the number of words; shape (documents + 1,).
     """
@@ -60,8 +60,8 @@ def lowercase_tables() -> LowercaseTables:
     A character that belongs to no word becomes a blank.
 
     Returns:
-        Normalized character of each byte, shape (256,), 0 for bytes of longer characters; and of each code point, shape
-        (0x40000,), as UTF-8 with the first byte in the lowest bits.
+        A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII; and a
+        table by code point, shape (0x40000,), with the normalized UTF-8, its first byte in the lowest bits.
     """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     # `lower` of the whole string is `lower` of each character, except that these two become longer or depend on their
@@ -104,7 +104,7 @@ def _normalize(
 ) -> int:
     """Fill all fields of a batch except the hashes, and return the number of words.
 
-    Each character is written to `out`. It remains if `out` then advances; otherwise the next character overwrites it.
+    Each character is written at position `out`, and remains if `out` then advances; otherwise the next one replaces it.
     A branch at the end of each word would cost more than everything else, because processors mispredict it.
 
     A blank follows each word. `words` receives the start of each word in the new text, then the end of the text.
@@ -162,7 +162,7 @@ def mix_bits(key: np.uint64) -> np.uint64:
 def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
     """Hash each word from its start in `words` to the blank before the next start.
 
-    `eights` has the eight bytes from each byte of the text on.
+    `eights[i]` has the eight bytes of the text that start at byte i.
     """
     for word in range(len(words) - 1):
         position = words[word]

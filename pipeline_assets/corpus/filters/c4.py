@@ -43,7 +43,7 @@ _KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
 
 
 class LineRules(NamedTuple):
-    """Rules for lines; `classes` is the table of `character_classes`."""
+    """Rules of a `C4Recipe` for lines, with the table of `character_classes`."""
 
     needs_terminal: int
     min_words: int
@@ -94,8 +94,8 @@ class _Line(NamedTuple):
 def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at `at`.
 
-    In a run of marks, closers and blanks a sentence ends at most once: at a blank or the line's end after a mark, or at
-    a mark that is not ASCII.
+    In a run of terminal marks, closing quotes or brackets, and whitespace, a sentence ends at most once: at whitespace
+    or the line's end after a mark, or at a mark that is not ASCII.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state, is_space = at, at, _NO_MARK, 1  # the line's start counts as whitespace: a word may begin there
@@ -203,13 +203,13 @@ class C4Filter(Filter):
         ]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents, and remove lines and citation markers from all of them."""
+        """Drop documents, and remove lines and citation markers even from dropped ones."""
         for result in self._apply_rules(candidates):
             for document in np.flatnonzero(result.is_failed).tolist():
                 candidates[document].fail(result.measurement(document))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Measure a document by each rule, and remove its lines and citation markers."""
+        """Measure a document by each rule, and remove lines and citation markers from it."""
         return [result.measurement(0) for result in self._apply_rules([candidate])]
 
     def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
@@ -240,7 +240,7 @@ class C4Filter(Filter):
 
 
 class _RuleResult(NamedTuple):
-    """Result of one rule on a batch; `values` are numbers, or indices into `phrases`."""
+    """Result of a rule on a batch; `values` are numbers, or indices into `phrases`."""
 
     reason: str
     values: NDArray[np.integer]

@@ -64,7 +64,7 @@ def to_int64(number: np.integer | bool) -> int:
 
 @compiled_inner
 def to_index(number: int | np.integer) -> int:
-    """Convert a number to uint64: a signed index costs a test of its sign."""
+    """Convert a number to uint64, because a signed index costs a test of its sign."""
     return np.uint64(number)  # type: ignore[return-value]
 
 

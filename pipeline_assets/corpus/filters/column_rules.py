@@ -1,4 +1,4 @@
-"""Rules on source columns, for batches of rows and for documents' meta."""
+"""Rules on the columns of source rows, which a document keeps in its meta."""
 
 import operator
 import re
@@ -40,7 +40,7 @@ class ColumnRule:
 
     @classmethod
     def parse(cls, text: str) -> "ColumnRule":
-        """Parse `column operator constant`, or raise ValueError."""
+        """Parse a rule such as `int_score >= 3`; raise ValueError if it is not a rule."""
         match = _RULE.match(text)
         if match is None:
             raise ValueError(f'{text!r} is not a rule; write `column >= 3` or `column == "en"`')
@@ -50,7 +50,7 @@ class ColumnRule:
     def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return a mask of the rows that pass, shape (rows,).
 
-        Arrow compares, because rows with invalid UTF-8 are not rejected yet.
+        Arrow compares the values, because the batch may still have rows with invalid UTF-8.
 
         Raises:
             UsageError: The column is missing, or has values that cannot be compared with the constant.

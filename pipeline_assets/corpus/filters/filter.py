@@ -15,7 +15,7 @@ class Measurement:
     Attributes:
         reason: Reason code of documents that the filter drops.
         value: Number, value of a column, or phrase in the document; None if the document has no such phrase.
-        limit: Limit on the value; None for a phrase or tag, whose presence alone drops the document.
+        limit: Limit on the value; None for a phrase or license tag, whose presence alone drops the document.
         is_failed: Whether the filter drops the document.
         is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
@@ -77,9 +77,12 @@ class Filter(ABC):
 
     @abstractmethod
     def measure(self, candidate: Candidate) -> Iterable[Measurement]:
-        """Measure a document by each rule in order, and change its text as `apply` does."""
+        """Measure a document by each rule in order.
+
+        A filter that changes texts also changes `candidate.text` here.
+        """
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents (set `failure`), or change their texts."""
+        """Drop documents by setting `failure`, or change their texts."""
         for candidate in candidates:
             candidate.failure = next((result for result in self.measure(candidate) if result.is_failed), None)

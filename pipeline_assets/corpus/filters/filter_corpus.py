@@ -44,8 +44,8 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Before any filter, documents with a licence tag in `refused_licences` and the rows in `repeating` (each with its
-    share of repeated windows) are dropped.
+    Before any filter, documents with a license tag in `refused_licences` are dropped, and so are the rows in
+    `repeating`, a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`).
 
     Files: kept documents, a `DroppedLine` per dropped document, rejects. Counts: `rows` read, `documents` and `bytes`
     of text kept, `changed` documents, `dropped/<reason>`, `rejected/<reason>`; and in kept documents `masked/email`,
@@ -135,11 +135,13 @@ def filter_corpus(
 ) -> BuildResult:
     """Filter a corpus shard by shard, with the same shard names.
 
-    If the recipe has `windows`, earlier steps find the documents that repeat earlier ones.
+    If the recipe has `windows`, the documents that repeat earlier ones are found first.
 
     Raises:
-        UsageError: A document lacks the column of a rule, or the language detector is not installed.
-        InputError: No document is kept (the message has the most frequent reasons), or a line is not a Document.
+        UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant; or
+            the language detector is not installed.
+        InputError: No document is kept (the message has the most frequent reasons), a document is too long, or a line
+            is not a Document.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = document_shards.document_shards(corpus)
@@ -188,6 +190,6 @@ def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
-    """Filter a shard without repeating documents and earlier poison rows."""
+    """Filter a shard without repeating documents, and without rows known to crash."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares_by_row())

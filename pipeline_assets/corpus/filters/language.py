@@ -1,4 +1,4 @@
-"""Detection of a text's language by one of two packages, without a network."""
+"""Detection of a text's language by one of two packages, without network access."""
 
 import functools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Language(NamedTuple):
     """Language of a text.
 
     Attributes:
-        code: ISO 639-1, or 639-3 for a language without such a code; `und` (undetermined) for a text without letters.
+        code: ISO 639-1, or 639-3 for a language without such a code; `und` (undetermined) if no language is found.
         score: Confidence of the detector, 0 to 1, rounded to four digits. Scores of two detectors are not comparable.
     """
 
@@ -38,7 +38,6 @@ class LanguageRecipe(RecipeSection):
     """Languages to keep.
 
     Attributes:
-        detector: Package that detects the language.
         keep: ISO 639-1 codes.
         threshold: Minimum score; None is the detector's default, which was measured on English.
     """
@@ -53,11 +52,11 @@ class LanguageRecipe(RecipeSection):
         return DETECTOR_PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
-        """Check whether a text in this language is kept: its code and its score."""
+        """Check whether a text is kept, by the code and the score of its language."""
         return language.code in self.keep and language.score >= float(self.min_score)
 
     def detection_settings(self) -> dict[str, str]:
-        """Return what verdicts depend on: detector, version and threshold."""
+        """Return detector, version and minimum score, on which verdicts depend."""
         version = load_detector(self.detector).version
         return {"detector": self.detector, "version": version, "threshold": self.min_score}
 

@@ -15,7 +15,7 @@ class LanguageTables(NamedTuple):
     Attributes:
         moves: Next state by row and byte, shape (rows * 256,).
         rows: Row of each state in `moves`, shape (states,); any unsigned type.
-        features: Feature that each state completes, or -1; shape (states,).
+        features: Number of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
         counts: Scratch, zero between calls, shape (features,). A call holds the GIL, so threads can share it.
     """
@@ -29,9 +29,10 @@ class LanguageTables(NamedTuple):
 
 @compiled
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
-    """Add a text's weighted features to `scores`; count its distinct features.
+    """Add the weights of a text's features to `scores`, shape (languages,).
 
-    The sums are float64 and in the order of the text, so that every processor gives the same four digits.
+    Returns the number of distinct features. The sums are float64 and in the order of the text, so that every processor
+    gives the same four digits.
     """
     moves, rows, features, weights, counts = tables
     visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence

@@ -2,7 +2,7 @@
 
 The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address is a dot-atom of RFC
 5322 that begins at a word boundary, `@`, and a domain of two or more labels or an address in brackets. An IP address is
-four decimal octets, anywhere, that are public. RE2 finds them in time linear in the text.
+four decimal octets of a public address, even inside longer numbers. RE2 finds them in time linear in the text.
 
 The masks are FineWeb's. They alternate, and each document begins with the first mask, so that a document's text does
 not depend on earlier documents (in datatrove it does).
@@ -53,7 +53,7 @@ RESERVED_NETWORKS = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
 class Masking(Filter):
-    """Masking of the addresses that a `MaskingRecipe` selects."""
+    """Filter that masks the kinds of addresses that a `MaskingRecipe` selects."""
 
     def __init__(self, recipe: MaskingRecipe) -> None:
         self._recipe = recipe
@@ -69,7 +69,7 @@ class Masking(Filter):
                 _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Mask a document, without measurements, because masking drops nothing."""
+        """Mask the addresses in a document; no measurements, as masking drops nothing."""
         self.apply([candidate])
         return []
 
@@ -98,7 +98,7 @@ def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _address_start(text: bytes, searched: int, at: int) -> int | None:
-    """Return the start of the dot-atom that ends at an `@`; None if no dot-atom does.
+    """Return the start of the dot-atom before the `@` at `at`, or None.
 
     It begins at a word boundary, and not before `searched`, because earlier bytes may belong to another address.
     """
@@ -120,7 +120,7 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
 
 
 def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
-    """Return the documents with three dots, close together and between digits."""
+    """Return the numbers of documents with three dots that may belong to an address."""
     # Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1
     # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.
@@ -133,7 +133,7 @@ def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
 
 
 def _public_ip_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the span of each public IPv4 address; no octet has leading zeros."""
+    """Yield the span of each public IPv4 address without leading zeros, in bytes."""
     for match in _IP.finditer(text):
         try:
             address = ipaddress.IPv4Address(match.group().decode())

@@ -18,7 +18,7 @@ _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton r
 
 
 class Scope(IntEnum):
-    r"""Scope in which a phrase counts: anywhere, as whole words, or as a whole line."""
+    """Scope in which a phrase counts: anywhere, as whole words, or as a whole line."""
 
     ANYWHERE = 0
     WORDS = 1
@@ -30,8 +30,8 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Entry 256 × place + value has the phrases that may have this byte value at this place, 0 to 3: bit
-            n stands for the phrases with number n modulo 64. After the end of a short phrase, it may have any value.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Bit n of entry 256 × place + byte is set
+            if a phrase whose number is n modulo 64 may have this byte at this place (0 to 3), or ends before it.
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Numbers of the phrases that end in each state, state after state.
         characters: Number of characters of each phrase.
@@ -47,7 +47,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position in a phrase; `character` is its length at the end of the phrase."""
+    """Position of a byte in a phrase; at the end, `character` is the phrase's length."""
 
     phrase: int
     character: int
@@ -56,7 +56,7 @@ class _Node(NamedTuple):
 
 
 class _PhraseGraph:
-    """Graph of all phrases with one edge per byte and one path per spelling."""
+    """Graph of phrases: an edge per byte, a path per spelling in upper or lower case."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._spellings = [[_spellings(character) for character in phrase] for phrase in phrases]
@@ -69,7 +69,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add to `targets`, by byte, the nodes that follow these nodes."""
+        """Add to `targets`, by byte, the nodes that follow `nodes` after this byte."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -115,7 +115,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the character in UTF-8 in each case that is a single character."""
+    """Return the UTF-8 of a character, and of its cases that are single characters."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -147,7 +147,7 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read from `at` until phrases end; return the byte after, and the state or 0."""
+    """Read to the next end of a phrase; return position and state (0 without phrases)."""
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin
@@ -171,7 +171,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope of a phrase that ends before `after` in `text[start:end]`."""
+    """Check the scope of a phrase that was found before `after` in `text[start:end]`."""
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True
@@ -203,10 +203,10 @@ class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
     Attributes:
-        counts: Distinct phrases, or lines with a phrase, in each document.
+        counts: Number of distinct phrases, or of lines with a phrase, in each document.
         first: Number of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
             if the document has no phrase.
-        line_positions: A byte in each line with a phrase, ascending; empty unless lines are counted.
+        line_positions: Position of a byte in each line with a phrase, ascending; empty unless lines are counted.
     """
 
     counts: NDArray[np.int64]
@@ -225,13 +225,8 @@ def find_phrases(
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
-    Args:
-        text: Text of a `Batch`.
-        offsets: Offsets of the `Batch`.
-        automaton: Phrases to find.
-        classes: Table of `character_classes`.
-        max_counts: Count at which the search of each document stops; shape (documents,).
-        counts_lines: Count lines instead of phrases.
+    `text` and `offsets` are a `Batch`, and `classes` is the table of `character_classes`. `max_counts`, shape
+    (documents,), has the count at which the search of each document stops. `counts_lines` counts lines, not phrases.
     """
     counts = np.zeros(len(max_counts), np.int64)
     firsts = np.full(len(max_counts), -1, np.int32)

@@ -72,8 +72,7 @@ class GopherQualityRecipe(RecipeSection):
         max_bullet_lines: Maximum share of lines that begin with a bullet point.
         max_ellipsis_lines: Maximum share of lines that end with an ellipsis.
         min_alphabetic_words: Minimum share of words with a letter.
-        min_stop_words: Minimum number of different `stop_words`, as whole words in either case.
-        stop_words: Words for `min_stop_words`.
+        min_stop_words: Minimum number of different `stop_words`, as whole words in upper or lower case.
     """
 
     min_mean_word_length: Decimal | None = None
@@ -116,9 +115,9 @@ class BoilerplateRecipe(RecipeSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: Phrases that make a line boilerplate, in either case.
-        lines: Whole lines that are boilerplate, in either case.
-        max_line_fraction: Maximum share of boilerplate in the lines.
+        phrases: Phrases that make a line boilerplate, in upper or lower case.
+        lines: Lines that are boilerplate as a whole, in upper or lower case.
+        max_line_fraction: Maximum share of lines that are boilerplate.
     """
 
     phrases: Phrases
@@ -129,13 +128,13 @@ class BoilerplateRecipe(RecipeSection):
 class C4Recipe(RecipeSection):
     """Rules of C4 for lines and documents.
 
-    Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in either case.
+    Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in upper and lower case.
 
     Attributes:
-        remove_lines: Remove lines that violate a rule from the text; otherwise only their sentences do not count.
-        terminal_punctuation: Characters that a line may end with; None accepts every end.
+        remove_lines: Remove lines that violate a rule; if false, keep them, but do not count their sentences.
+        terminal_punctuation: Characters, such as `.!?`, that may end a line; None accepts every end.
         min_words_per_line: Minimum number of words in a line.
-        max_word_characters: Maximum length of a word in a line.
+        max_word_characters: Maximum number of characters of a word in a line.
         remove_lines_with: Phrases that a line must not contain.
         remove_citations: Remove markers like [1] and [citation needed] from the text.
         drop_documents_with: Phrases that a document must not contain anywhere.
@@ -174,8 +173,8 @@ class WikipediaFilterRecipe(RecipeSection):
     """Removal of tags, templates and emptied brackets that wikiextractor leaves.
 
     Attributes:
-        min_running_lines: Minimum number of lines that read as sentences after the removal; redirects, disambiguations
-            and lists of links have no such line. None sets no minimum.
+        min_running_lines: Minimum number of lines of running text, which end a sentence or are long, after the removal;
+            redirects, disambiguations and lists of links have none. None sets no minimum.
     """
 
     min_running_lines: Natural | None = 1
@@ -195,20 +194,8 @@ class FilterRecipe(RecipeSection):
     """Filters of one source, in the order in which they apply; None omits a filter.
 
     Filters measure the original text of a document, or the text that `wikipedia` repaired. Only `c4` also measures the
-    text that it has changed itself.
-
-    Attributes:
-        windows: Limit on text that repeats earlier documents.
-        rules: Comparisons that the columns in a document's meta must pass, such as `score >= 3`; see `Meta.columns`.
-        wikipedia: Removal of markup.
-        length: Limits on characters and words.
-        characters: Limits on kinds of characters.
-        gopher_quality: Quality rules of Gopher.
-        repetition: Limits on repetition in the document.
-        boilerplate: Limit on boilerplate lines.
-        language: Languages to keep.
-        c4: Rules of C4.
-        masking: Masking of addresses.
+    text that it has changed itself. `rules` are comparisons that the columns in a document's meta must pass, such as
+    `score >= 3`, see `Meta.columns`.
     """
 
     LATER_KEYS = frozenset({"windows", "language"})

@@ -41,7 +41,9 @@ _MAX_TOP_GRAM, _MAX_GRAM = 4, 10  # words of an n-gram
 
 
 class Scratch(NamedTuple):
-    """Working arrays for the words of one document, with room for the longest.
+    """Working arrays for one document, for n-grams of one length at a time.
+
+    A word is its index in `WordSpans`. Each array has room for more entries than a document needs.
 
     Attributes:
         grams: Number of the n-gram that begins at each word: the word at which its first occurrence begins. -1 if the
@@ -50,7 +52,7 @@ class Scratch(NamedTuple):
         keys: Hash of each word, line or paragraph; or for an n-gram, its mixed pair of numbers.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
         repeated: Words at which an n-gram begins that occurs at least twice, ascending.
-        repeated_before: For each word and the end, how many words before it occur at least twice.
+        repeated_before: Number of words before each word that occur at least twice; then the total.
     """
 
     grams: NDArray[np.int32]
@@ -62,7 +64,7 @@ class Scratch(NamedTuple):
 
 
 def allocate_scratch(max_bytes: int) -> Scratch:
-    """Allocate scratch for up to `max_bytes`; unused pages take no memory."""
+    """Allocate scratch for texts of up to `max_bytes`; unused pages take no memory."""
     words = max_bytes // 2 + 2  # as in `allocate_spans`
     grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
@@ -73,7 +75,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Add the counts of repetition to a document's counts of `find_words`.
+    """Fill the repetition counts of a document in the `counts` of `find_words`.
 
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
@@ -102,7 +104,10 @@ def _mix(key: np.uint64) -> np.uint64:
 
 @compiled_inner
 def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
-    """Clear slots, twice as many as `entries`; return the mask of their indices."""
+    """Clear the slots of a hash table for `entries` keys, and return its index mask.
+
+    The number of slots is the smallest power of two that is at least 8 and twice `entries`.
+    """
     size = 8
     while size < 2 * entries:  # a power of two, so that `index & (size - 1)` is the index modulo the size
         size <<= 1
@@ -113,7 +118,7 @@ def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Return the first entry with this key from `slot` on, or insert `word`."""
+    """Return the entry with this key at or after `slot`, or insert and return `word`."""
     keys, slots = scratch.keys, scratch.slots
     slot &= mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
@@ -127,7 +132,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Fill `grams` and `counts` for single words, and `repeated` with all words."""
+    """Fill `grams` and `counts` for `number` single words; add all to `repeated`."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _clear_slots(scratch.slots, number)
     for word in range(to_index(number)):
@@ -157,7 +162,7 @@ def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Sc
 def _is_same(
     eight_bytes: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
 ) -> bool:
-    """Compare two words; `last` and `own_bytes` belong to `word` (`_number_words`)."""
+    """Check whether two words are equal; `last` and `own_bytes` as in `_number_words`."""
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
@@ -211,7 +216,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 @compiled_inner
 def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count n-grams from 2 to 10 words; each level overwrites the one before."""
+    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`."""
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
         remaining = _key_grams(remaining, scratch)
@@ -227,7 +232,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Give keys to the n-grams that may repeat, and keep and count their words."""
+    """Compute keys of n-grams that may repeat; keep their words and return the number."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):
@@ -248,7 +253,7 @@ def _key_grams(remaining: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
-    """Number and count the n-grams by key; return the characters in copies."""
+    """Number and count n-grams by key; return the number of characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, remaining)
     covered = copied = 0  # word after the last copy, characters in copies so far
@@ -268,7 +273,7 @@ def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) ->
 
 @compiled_inner
 def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Keep in `repeated` the words whose n-gram repeats; set `grams` to -1 elsewhere.
+    """Keep in `repeated` the words whose n-gram repeats; set `grams` of others to -1.
 
     Returns:
         Number of kept words, occurrences of the most frequent n-gram, and its first word (-1 without any n-gram).

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 def text_batch(texts: Sequence[bytes]) -> Batch:
-    """Join documents into a batch, or raise InputError if one is too long."""
+    """Join documents into a batch; raise InputError if a document is too long."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
         what = f"the text has {lengths.max():,} bytes, at most {MAX_TEXT_BYTES:,} are supported"

@@ -84,7 +84,7 @@ def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
 
 
 def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
-    """Return all thresholds except those of `c4`, in the order in which they apply."""
+    """Return the thresholds of `ThresholdFilter`, in the order in which they apply."""
     return [
         *thresholds_before_repetition(recipe),
         *_section_thresholds(recipe.repetition, _REPETITION),
@@ -116,7 +116,7 @@ class Limits(NamedTuple):
 
 
 def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
-    """Convert thresholds to arrays."""
+    """Convert thresholds to the arrays of `Limits`."""
     denominators = [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds]
     return Limits(
         np.array([threshold.numerator for threshold in thresholds], np.int64),
@@ -152,10 +152,9 @@ def _count_documents(
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
-    """Fill `counts`, shape (documents, len(TextCount)), for a batch of documents.
+    """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    A document that violates a limit of `before_repetition` is dropped anyway, so the slow search for repetition skips
-    it.
+    A document that violates a limit of `before_repetition` is dropped anyway, so it is not searched for repetition.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]

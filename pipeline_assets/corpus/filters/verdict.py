@@ -62,7 +62,7 @@ class LanguageFilter(Filter):
 
 @functools.lru_cache(maxsize=8)
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
-    """Build the recipe's filters except `windows`, in order, with their tables."""
+    """Return the filters of a recipe except `windows`, in their order of application."""
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.column_rules import ColumnFilter
@@ -90,7 +90,7 @@ def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> No
 
 
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
-    """Evaluate all filters on one document, except `windows`, which needs others.
+    """Evaluate all filters on a document, except `windows`, which needs the corpus.
 
     Raises:
         UsageError: The language detector is not installed, or the document lacks the column of a rule, or the column
@@ -103,13 +103,9 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
 
 
 class DroppedLine(msgspec.Struct, frozen=True):
-    """Record of a document that a filter dropped.
+    """Record of a dropped document, with its shard and row in the unfiltered corpus.
 
-    Attributes:
-        value: Measured value, see `Measurement`.
-        threshold: Limit on the value; null if the filter has no limit.
-        shard: Shard of the unfiltered corpus.
-        row: Row of the document in this shard.
+    `reason`, `value` and `threshold` are the reason, the value and the limit of a `Measurement`.
     """
 
     doc_id: str
@@ -124,7 +120,7 @@ class DroppedLine(msgspec.Struct, frozen=True):
 
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """Yield the dropped documents of a filtered corpus, in its order."""
+    """Yield the dropped documents of a filtered corpus, in the order of the corpus."""
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 

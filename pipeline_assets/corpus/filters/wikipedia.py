@@ -59,9 +59,10 @@ _NO_WORD = re.compile(r"[\W_]*+")
 def mark_markup(text: str) -> tuple[str, Counter[str]]:
     """Replace tags and templates by placeholders, and count them by kind.
 
-    A template, or a tag that does not show its content, is removed from its first mark to its last. If the last mark is
-    missing, or more than `_MAX_CONTENT` characters away, only the marks are removed. `<br>` becomes a line feed between
-    two placeholders. The kinds are `tags` and `templates`.
+    A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
+    mark is missing, or more than `_MAX_CONTENT` characters away. Of tags that show their content, only the marks are
+    removed; unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
+    `templates`, which include switches such as `__NOTOC__`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
@@ -100,7 +101,7 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
 
 
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
-    """Remove emptied brackets, and separators at the ends of others; count both."""
+    """Remove emptied brackets, and separators at the ends of others; count brackets."""
     repairs = 0
     for _ in range(_DEPTH):
         line, more = _repair_innermost(line)
@@ -111,7 +112,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair the brackets that contain no others.
+    """Repair the brackets that contain no other brackets; return line and repairs.
 
     Blanks before a removed bracket are removed too, except for one blank between two words.
     """
@@ -134,7 +135,7 @@ def _repair_innermost(line: str) -> tuple[str, int]:
 
 
 def _repair_bracket(bracket: re.Match[str]) -> str | None:
-    """Return the replacement of a bracket; None if it needs no repair."""
+    """Return the replacement of a pair of brackets; None if it needs no repair."""
     opening, content, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
     if content and content[0] not in _FILLERS and content[-1] not in _FILLERS:
         return None
@@ -154,7 +155,7 @@ def _repair_bracket(bracket: re.Match[str]) -> str | None:
 
 
 class WikipediaFilter(Filter):
-    """Filter of Wikipedia pages by their running text, after removing markup."""
+    """Filter that removes markup from pages, and drops pages with little running text."""
 
     def __init__(self, recipe: WikipediaFilterRecipe) -> None:
         self._minimum = recipe.min_running_lines
@@ -174,7 +175,7 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Return the lines that have a word without markup, and removals by kind."""
+    """Remove markup, and lines that lose all words with it; count removals by kind."""
     marked, removals = mark_markup(text)
     kept: list[str] = []
     for line in marked.split("\n"):
@@ -186,7 +187,7 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count up to `maximum` lines of sentences or great length, without the title."""
+    """Count lines that end a sentence or are long, up to `maximum`, except the title."""
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))

@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Columns of the counts; a threshold limits one of them, or a ratio of two."""
+    """Counts of one document, as columns of an array; thresholds limit them or ratios."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -58,7 +58,7 @@ class TextCount(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document.
+    """Words, lines and paragraphs of one document, in arrays with room for more.
 
     Attributes:
         starts: First byte of each word, counted in the document.
@@ -76,7 +76,7 @@ class WordSpans(NamedTuple):
 
 
 def allocate_spans(max_bytes: int) -> WordSpans:
-    """Allocate spans for up to `max_bytes`; unused pages take no memory."""
+    """Allocate spans for texts of up to `max_bytes`; unused pages take no memory."""
     words = max_bytes // 2 + 2  # a word takes a byte and a blank, which the last may lack; one entry follows the last
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
@@ -92,9 +92,9 @@ def find_words(
 ) -> None:
     """Find the words, lines and paragraphs of a document, and count characters.
 
-    The document has `size` bytes from `begin` on; `counts` must be zeros. The loop writes a possible start and end at
-    every character, and moves on to the next entry only where a word does start or end. That has no branch: processors
-    cannot predict word lengths, and a wrong guess costs more than a write.
+    The document has `size` bytes from `begin` on. `counts` must be 0, except counts of phrases. The loop writes a
+    possible start and end at every character, and moves on to the next entry only where a word does start or end, so it
+    has no branch: processors cannot predict word lengths, and a wrong guess costs more than a write.
     """
     starts, ends, characters = words.starts, words.ends, words.characters
     at = started = ended = 0  # byte in the document, words that started, words that ended

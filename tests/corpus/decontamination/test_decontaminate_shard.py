@@ -11,7 +11,7 @@ from decontamination_build import items_set, recipe
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
-from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
+from pipeline_assets.corpus.decontamination.decontaminate_corpus import DecontaminationRules, decontaminate_shard
 from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import read_lines
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Run:
         folder.folder.mkdir(exist_ok=True)
         index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
         digests = tuple(file.sha256 for file in index.files)
-        decontamination = Decontamination(rules, ("quiz",), folder.folder, digests)
+        decontamination = DecontaminationRules(rules, ("quiz",), folder.folder, digests)
         shard = CorpusShard("00000", PATH, path, len(lines), "pages", 0)
         receipt = decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
         written = [b"".join(read_line_blocks(folder.path(file.path))).splitlines() for file in receipt.files]
