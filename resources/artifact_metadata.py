@@ -68,7 +68,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
     values |= _costs(manifest) | _columns(store)
     if "ledger" in counts:
         ledger = manifest.identity.ledger
-        fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.fates())
+        fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.other_outcomes())
         table = [("in", ledger.rows_in), ("out", ledger.out), *fates]
         lines = [{"rows": fate, "count": f"{count:,}"} for fate, count in table]
         values["ledger"] = dg.MetadataValue.md(preview_table(lines))

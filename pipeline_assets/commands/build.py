@@ -191,7 +191,7 @@ def _build(
 def _artifact_row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
     manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
     counts = manifest.identity.counts if manifest else {}
-    fates = manifest.identity.ledger.fates() if manifest and "ledger" in counts else ()
+    fates = manifest.identity.ledger.other_outcomes() if manifest and "ledger" in counts else ()
     return {
         "artifact": target.kind.name,
         "partition": target.partition,

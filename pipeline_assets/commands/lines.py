@@ -22,7 +22,11 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
     yield f"{artifact.folder}\n  {artifact.manifest.digest}"
     if "ledger" in counts:
         ledger = identity.ledger
-        lost = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates() if count)
+        lost = (
+            f"{count:,} {fate}" + f" ({reason})" * bool(reason)
+            for fate, reason, count in ledger.other_outcomes()
+            if count
+        )
         yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *lost])
         if ledger.total_rejected:
             yield f"  rejected rows: {artifact.path(REJECTS_FILE)}"

@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import open_artifact, repair_command, require_manifest
+from pipeline_assets.spine.artifact import open_artifact, repair_hint, require_manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
@@ -114,7 +114,7 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
             yield f"for details: {terminal.as_command('diff', step.sealed_folder, copy)}"
     if outcome.verdict == "damaged" and step.sealed_folder is not None:
         yield "the rebuilt copy matches the manifest; the sealed files do not"
-        yield f"to repair it: {repair_command(step.sealed_folder)}"
+        yield f"to repair it: {repair_hint(step.sealed_folder)}"
 
 
 def _describe_identical(outcome: "StepOutcome") -> str:

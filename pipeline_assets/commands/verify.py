@@ -10,7 +10,7 @@ import typer
 
 from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import Artifact, repair_command
+from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.rehash import HashTask
@@ -90,13 +90,13 @@ def _repair_lines(result: "Verification") -> Iterator[str]:
     damaged = {finding.where for finding in result.findings}
     for artifact in result.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to repair it: {repair_command(artifact.folder)}"
+            yield f"to repair it: {repair_hint(artifact.folder)}"
 
 
 def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ...]:
     digest = artifact.manifest.digest
     tasks = [task for task in result.tasks if task.owner == digest]
-    read = [task for task in tasks if result.artifact_state(task) != "not_read"]
+    read = [task for task in tasks if result.task_state(task) != "not_read"]
     word = "DAMAGED" if result.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
@@ -104,7 +104,7 @@ def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ..
 
 
 def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
-    unchanged = [task for task in sources.tasks if result.artifact_state(task) != "damaged"]
+    unchanged = [task for task in sources.tasks if result.task_state(task) != "damaged"]
     folders = f"; folder not found: {', '.join(map(str, sources.missing))}" if sources.missing else ""
     return (
         f"source files: {len(unchanged):,} of {sources.listed:,} input files unchanged "
@@ -115,7 +115,7 @@ def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
 
 def _describe_hashed(tasks: Sequence[HashTask], result: "Verification") -> str:
     size = sum(task.bytes for task in tasks)
-    hashed = sum(task.bytes for task in tasks if result.artifact_state(task) != "not_read")
+    hashed = sum(task.bytes for task in tasks if result.task_state(task) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
@@ -130,7 +130,7 @@ def _describe_contents(result: "Verification") -> str:
 
 
 def _summary(result: "Verification") -> str:
-    files, size = len(result.tasks) + result.scan_finding_count, result.bytes_checked
+    files, size = len(result.tasks) + result.scan_finding_count, result.intact_bytes
     word = "intact" if result.verdict.startswith("intact") else result.verdict.upper()
     missing = len(result.chain.missing)
     rest = _describe_contents(result)
@@ -145,7 +145,7 @@ def _summary(result: "Verification") -> str:
 def _unread_lines(result: "Verification") -> Iterator[str]:
     parts = []
     for part, name in zip(result.task_groups, _PARTS, strict=True):
-        unread = [task for task in part if result.artifact_state(task) == "not_read"]
+        unread = [task for task in part if result.task_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)
             parts.append(f"{len(unread):,} of {len(part):,} {name}, {size:,} bytes")

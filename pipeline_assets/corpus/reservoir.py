@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 
 T = TypeVar("T")
 Algorithm = Literal["classic", "es_weighted"]
@@ -113,5 +113,5 @@ class WeightedReservoir(Reservoir[T]):
 
 def new_reservoir(algorithm: Algorithm, k: int, seed: int) -> Reservoir[T]:
     """Create an empty reservoir for k rows, seeded by sha256 of seed and algorithm."""
-    dice = SplitMix64(int.from_bytes(seeded_rank(str(seed), "reservoir", algorithm)[:8], "big"))
+    dice = SplitMix64(int.from_bytes(seeded_sort_key(str(seed), "reservoir", algorithm)[:8], "big"))
     return (Reservoir if algorithm == "classic" else WeightedReservoir)(k, dice)

@@ -156,7 +156,7 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
         targets = [target for target in recipe.targets() if target.kind.name == f"stage_a/{step}"]
         ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
         fates: Counter[str] = Counter()
-        for fate, reason, count in itertools.chain.from_iterable(ledger.fates() for ledger in ledgers):
+        for fate, reason, count in itertools.chain.from_iterable(ledger.other_outcomes() for ledger in ledgers):
             fates[reason or fate] += count
         rows, documents = sum(ledger.rows_in for ledger in ledgers), sum(ledger.out for ledger in ledgers)
         foreign = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)

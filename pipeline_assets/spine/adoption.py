@@ -1,4 +1,4 @@
-"""Adoption of shards of an interrupted build, after checking their files."""
+"""Reuse of an interrupted build's finished shards, after checking their files."""
 
 import os
 import stat
@@ -14,9 +14,9 @@ _THREADS = 4  # hashing releases the interpreter lock
 
 
 def drop_invalid_receipts(folder: Path) -> set[str]:
-    """Remove invalid receipts, and return the files that the other receipts name.
+    """Remove invalid receipts; return the paths that the valid receipts name.
 
-    A receipt is invalid if it is damaged or if one of its files differs from it. The engine then runs its shard again.
+    A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
     """
     paths = sorted((folder / RECEIPTS).rglob("*.json"))
     named: set[str] = set()

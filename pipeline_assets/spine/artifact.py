@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The check results of the folder NAME are in `.NAME.checks.json` next to it, a name that no artifact can have. They are
-valid for one digest. If the folder has another digest, or the results cannot be read, the checks run again.
+The results of an artifact's checks are next to its folder, in `.NAME.checks.json`, and are valid for one digest. If the
+artifact has another digest, or the results cannot be read, the checks run again.
 """
 
 import functools
@@ -43,12 +43,12 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return the path of a stored file, whose sealed hash a build then verifies."""
+        """Return the path of a stored file; `verify_reads` then verifies its sealed hash."""
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"no file {name!r} in the manifest", self.folder, f"its files are {known}")
-        expected = ExpectedHash(stored.sha256, "sealed with", repair_command(self.folder))
+        expected = ExpectedHash(stored.sha256, "sealed with", repair_hint(self.folder))
         expect_hash(self.folder / name, expected, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
@@ -62,7 +62,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """Read the manifest of a sealed folder; None if nothing is sealed.
 
     Raises:
-        InputError: The manifest is damaged or was edited.
+        InputError: The manifest cannot be read, is damaged, or does not match its digest.
     """
     path = folder / FILE_NAME
     try:
@@ -91,10 +91,10 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the expected one, since the folder may have been replaced after the caller read it; None accepts any.
+    `digest` is the expected digest, since another artifact may have taken the folder; None accepts any digest.
 
     Raises:
-        InputError: Nothing is sealed in the folder, or a file is missing, has another size or is not a plain file.
+        InputError: Nothing is sealed here, the manifest is damaged, or a file is missing or of another size or type.
         RetryableError: The digest differs, or the folder was replaced during the check.
     """
     with forbid_replacement(folder):
@@ -113,7 +113,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
 
 @dataclass(frozen=True)
 class Damage:
-    """File of an artifact that its manifest contradicts."""
+    """Damage of an artifact: path of the file or member, and the problem as text."""
 
     path: str
     what: str
@@ -131,10 +131,10 @@ def require_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
-    """Read every file of an artifact and its members; yield the file or its damage.
+    """Read every file of an artifact and its members; yield each file or its damage.
 
-    A file that the manifest does not name is damage, and so is a stored file that is neither content nor a label of the
-    kind. `label_names` returns the names of a kind's labels.
+    A file that the manifest does not name is damage. So is a stored file that is neither content nor a label: a file
+    that no digest covers. `label_names` returns the names of a kind's labels.
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):
@@ -178,25 +178,25 @@ def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | Non
 
 
 def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
-    """Read every file that a manifest names, and yield the damaged ones."""
+    """Read every file that a manifest names, and yield the damage."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
     for file in manifest.storage:
         if problem := size_error(folder, file) or _hash_error(folder, file):
             yield Damage(file.path, problem)
 
 
-def repair_command(folder: Path) -> str:
-    """Return the fix for an error about a damaged file of an artifact."""
+def repair_hint(folder: Path) -> str:
+    """Return the fix for a damaged artifact: remove its folder, and build it again."""
     return f"remove {folder}, and run its recipe again"
 
 
 def member_digests(manifest: Manifest) -> dict[str, str]:
-    """Return the digests of an artifact's members by the names of their folders."""
+    """Map the folder name of each member of an artifact to the member's digest."""
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read the manifest of a member; return damage if it is missing or replaced."""
+    """Read a member's manifest; return damage if unreadable or of another digest."""
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:
@@ -207,7 +207,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Describe a missing file, or a wrong type or size; None if it is as sealed."""
+    """Describe a missing file, a wrong type or a wrong size; None if nothing is wrong."""
     try:
         status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
@@ -234,7 +234,7 @@ def _hash_error(folder: Path, file: StoredFile) -> str | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a check function, with its reason and the numbers behind it.
+    """Result of a check function: whether it passed, why, and the measured numbers.
 
     Attributes:
         applies: False if this artifact has nothing to check.
@@ -254,7 +254,7 @@ SCHEMA = "corpusmill/checks/1"
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Recorded verdict of one check.
 
-    A failure stops downstream builds if the check is blocking; else it is a warning.
+    If the check is blocking, a failure stops builds that use the artifact; else a failure is a warning.
     """
 
     name: str
@@ -295,7 +295,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read the check results of an artifact; None if this digest was not checked."""
+    """Read the check results for this digest of an artifact; None if not recorded."""
     try:
         record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):

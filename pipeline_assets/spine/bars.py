@@ -18,7 +18,7 @@ _STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
-    """Progress bar on a terminal, shown with all others until `end_bars`."""
+    """Progress bar, in the block of bars that a terminal shows until `end_bars`."""
 
     shown: "ClassVar[rich.progress.Progress | None]" = None
 
@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """True until `end_bars`, which other work may have called."""
+        """True until `end_bars` is called, perhaps by other work in this process."""
         return self._bars is Bar.shown
 
     def draw(self, done: int, total: int, words: str) -> None:
@@ -65,7 +65,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def label_bars(number: int, steps: int) -> Iterator[None]:
-    """Prefix the bars of the block with `step NUMBER of STEPS`, and end them after it."""
+    """Prefix bars created in the block with `step NUMBER of STEPS`, then end all bars."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

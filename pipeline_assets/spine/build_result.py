@@ -1,4 +1,4 @@
-"""Result of a build, to be sealed."""
+"""Result of a build, from which its artifact is sealed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ class BuildResult:
 
     Attributes:
         files: Output files with their content hashes, in manifest order.
-        external_inputs: Input files outside the data root, on a hub or local.
-        labels: Files with a time or a path, not covered by the digest.
-        provenance: Facts about the build that change no byte.
+        external_inputs: Input files that are in no artifact, from a hub or a local folder.
+        labels: Stored files that the digest does not cover, since they contain a time or a path.
+        provenance: Facts about the build that do not affect the content.
         page: Function that writes one more label: a page that shows the content and its manifest.
     """
 

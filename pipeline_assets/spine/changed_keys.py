@@ -7,7 +7,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the changed values as `old → new`, by dotted key in sorted order."""
+    """Map the dotted key of each changed value to the text `old → new`, keys sorted."""
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)

@@ -36,15 +36,15 @@ class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
     def add_data_root(self, root: Path) -> None:
-        """Make the path absolute, and add the data root to the fix."""
+        """Add the data root to the fix, and make the path of the full disk absolute."""
         self.where, self.fix = os.path.abspath(self.where), f"{self.fix}; the data root is {root.absolute()}"
 
 
 @contextlib.contextmanager
 def os_errors_explained(root: Path) -> Iterator[None]:
-    """Convert an OSError of the block to an InputError.
+    """Convert an OSError of the block to an InputError, except a broken pipe.
 
-    The block writes to the data root `root`, which is named if the error has no file name or the disk is full.
+    If the disk is full, the fix names the data root `root`.
     """
     try:
         yield

@@ -2,8 +2,8 @@
 
 Every write that must last goes through this module. A file appears under its name completely or not at all: temporary
 name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal",
-OSDI 2014). Each operation first calls the failpoint, so that a test can count operations and stop the process before
-any of them.
+OSDI 2014). Each operation first calls the hook `failpoint`, with which tests count operations and stop the process
+before any of them.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ failpoint: Callable[[Operation, Path], None] | None = None
 
 
 def call_failpoint(kind: Operation, path: Path) -> None:
-    """Call the failpoint, if a test has set one, before an operation on `path`."""
+    """Call the test hook `failpoint`, if set, before an operation on `path`."""
     if failpoint is not None:
         failpoint(kind, path)
 
@@ -50,7 +50,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Raise UsageError if an existing folder, such as one of /proc, takes no files."""
+    """Raise UsageError if an existing folder, as in /proc, allows no new file `path`."""
     try:
         yield
     except FileNotFoundError:
@@ -72,15 +72,15 @@ def boot_id() -> str:
         return f"process-{uuid.uuid4()}"
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files and folders of dead processes from a folder."""
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files and folders that dead processes left in a folder."""
     for path in abandoned_entries(folder):
         with contextlib.suppress(FileNotFoundError):  # another process may remove the same path
             remove(path)
 
 
 class DurableFile:
-    """File that appears under its name, durably, when the context ends without error.
+    """File that appears at its path, complete and synced, if its context succeeds.
 
     `bytes_written` and `sha256` cover the bytes written so far.
     """
@@ -126,7 +126,7 @@ class DurableFile:
         self.bytes_written += size
 
     def finish(self) -> None:
-        """Write the bytes that a subclass buffers, once the context ends without error."""
+        """Write what a subclass has buffered; called before the final sync."""
 
     def flush(self) -> None:
         """Do nothing, since nothing is buffered; library writers expect this method."""
@@ -166,7 +166,7 @@ def write_durably(path: Path, data: bytes) -> str:
     First remove the temporary files of dead processes in its folder. Several processes may write one file in parallel.
     """
     if path.parent.is_dir():
-        remove_leftovers(path.parent)
+        remove_abandoned(path.parent)
     with DurableFile(path) as file:
         file.write(data)
     return file.sha256
@@ -203,7 +203,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that its new and renamed entries survive a crash."""
     call_failpoint("fsync", folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -215,7 +215,7 @@ def fsync_folder(folder: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably, unless they exist.
 
-    If a group shares the parent, it shares the new folder too; else the umask sets the permissions.
+    If the parent is shared with a group, so is the new folder; else the umask sets the permissions.
     """
     if folder.is_dir():
         return
@@ -230,10 +230,10 @@ def make_folder(folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a durable file a second name, by a link, or a copy if links are impossible.
+    """Hard-link a durable file to `target`, replacing `target`; copy it if links fail.
 
-    An existing file of that name is replaced. The name is durable only after its folder is synced, as the seal does. If
-    the machine crashes before that, the next build drops a receipt whose file is missing.
+    A link is durable only after its folder is synced, as the seal does. If the machine crashes before that, the next
+    build removes the receipt that names the missing file.
     """
     remove(target)
     call_failpoint("link", target)

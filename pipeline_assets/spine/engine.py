@@ -1,6 +1,6 @@
 """Engine that runs a stage over shards, in this process or in worker processes.
 
-Both ways write the same bytes and yield the same receipts in the same order.
+In both cases the bytes written, the receipts and their order are the same.
 """
 
 import functools
@@ -30,14 +30,14 @@ class RunSettings:
     """Settings for speed, memory and storage that change no byte of content.
 
     Attributes:
-        workers: Worker processes; 0 runs shards in this process, where a poison row kills the build.
+        workers: Number of worker processes; 0 runs shards in this process, where a row that crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
         growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
             shares memory that the old worker had copied.
-        inline_bytes: Size of all shards but the largest below which no workers start: see `limit_workers`.
+        inline_bytes: No workers start if all shards except the largest total less than this; see `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
-        memory_bytes: Memory of all processes of a deduplication; larger data is spilled to disk.
+        memory_bytes: Memory limit for all processes of a deduplication together; larger data is spilled to disk.
         faiss_gpu: GPU number for faiss; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
@@ -59,11 +59,11 @@ class RunSettings:
 
 
 def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
-    """Disable workers if starting them takes longer than they save.
+    """Return settings without workers if starting workers takes longer than they save.
 
-    Workers save at most the time of all shards but the largest. For a single shard, they only protect from poison rows,
-    which is worth their start if the shard is large. Without workers, a poison row kills the build. The next build then
-    has partial work, so it starts workers, and they find the row.
+    Workers save at most the time of all shards except the largest. A large shard is always run in a worker, since
+    workers find poison rows (rows that crash a process). Without workers, a poison row ends the build; the next build
+    finds partial work, so it starts workers.
 
     `sizes` are the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
@@ -86,19 +86,19 @@ def run_stage(
 ) -> Generator[Receipt]:
     """Run a stage over shards, and yield their receipts in the order of `shards`.
 
-    Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. The
-    caller may stop early: the seal removes files of shards whose receipts it did not use.
+    Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. If the
+    caller stops early, the seal removes the files of the shards whose receipts were not used.
 
-    `warm_up` loads once what every shard needs: in the fork server, or in this process if it runs the shards. Spawned
-    workers load it with their first shard.
+    `warm_up` loads, before the first shard, the data that all shards share: in the fork server, or in this process if
+    it runs the shards. Spawned workers do not call it, but load the data with their first shard.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, folder)
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Bind work and settings for several stages, so that workers load data only once.
+    """Return `run_stage` with bound work, so that several stages load data only once.
 
-    The work distinguishes the stages by the types of their shards.
+    `work` distinguishes the stages by the types of their shards.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
@@ -123,7 +123,7 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> St
 def adopt_finished_shards(
     stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
 ) -> Generator[Receipt]:
-    """Yield receipts in the order of `shards`; `run_missing` runs unfinished ones."""
+    """Yield the receipts of `shards` in order; `run_missing` runs the unfinished ones."""
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]
@@ -135,7 +135,7 @@ def adopt_finished_shards(
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)
-            add = progress.add_finished if shard.name in finished else progress.add
+            add = progress.add_earlier if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
     finally:
@@ -143,7 +143,7 @@ def adopt_finished_shards(
 
 
 def _reads_match(receipt: Receipt) -> bool:
-    """Check whether a finished shard read files with their expected hashes."""
+    """Check whether the files that a finished shard read had their expected hashes."""
     try:
         check_hashes(receipt.reads)
     except InputError:

@@ -59,7 +59,7 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Replace recipe keys in the texts by options, or add the recipe file to them.
+        """Replace recipe keys in the message by options, or add the recipe `file` to it.
 
         Only the first call has an effect, since the innermost caller knows best where the user wrote the keys.
         """
@@ -81,13 +81,13 @@ def _name_options(text: str, find_option: OptionFinder) -> str:
 
 
 def combine_errors(errors: Sequence[InputError]) -> InputError:
-    """Attach all other errors to the first one, and return it."""
+    """Return the first error, with all other errors attached as `others`."""
     errors[0].others = errors[1:]
     return errors[0]
 
 
 class RetryableError(InputError):
-    """Obstacle such as a missing permission; once removed, the same command continues."""
+    """Obstacle such as a missing permission: remove it and run the same command again."""
 
 
 class TransientError(RetryableError):

@@ -38,9 +38,9 @@ def read_error_text(error: OSError) -> str:
     return f"cannot be read ({error.strerror or error})"
 
 
-def seeded_rank(seed: str, *parts: object) -> bytes:
-    """Return the sort key of an item in a seeded draw, equal on every machine.
+def seeded_sort_key(seed: str, *parts: object) -> bytes:
+    """Return an item's sort key for a seeded random order, equal on every machine.
 
-    The key is the sha256 of the seed and the parts, joined by NUL.
+    The key is the sha256 of the seed and the parts of the item's name, joined by NUL.
     """
     return hashlib.sha256("\0".join([seed, *map(str, parts)]).encode("utf-8")).digest()

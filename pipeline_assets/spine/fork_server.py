@@ -1,9 +1,10 @@
-"""Fork server, which loads what shards need once and forks workers on request.
+"""Fork server: a process that loads shared data once and forks workers on request.
 
-There is one per command. It runs no thread, so it can fork where the parent process cannot. It starts with the first
-worker of the first stage and serves all stages of the command. It is a fork of the parent if that has no threads that a
-fork would lose, so that nothing is imported twice; else a new interpreter. The standard library's fork server is not
-used: it outlives the command, preloads modules but no tables, and does not report how its workers ended.
+A command has at most one server, which starts with the first worker of its first stage and serves all its stages. The
+server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
+imported twice, unless the parent has threads that a fork would lose; then it is a new interpreter. The standard
+library's fork server is not used: it outlives the command, preloads modules but no data, and does not report how its
+workers ended.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ _ALLOCATOR = "jemalloc_bg_thd\n"
 
 @dataclass(frozen=True)
 class _Load:
-    """Request to load what the work of a stage needs."""
+    """Request to load the data of a stage; later requests name the stage by `number`."""
 
     number: int
     work: Work[Any]
@@ -44,18 +45,17 @@ class _Load:
 
 
 class _Server:
-    """Fork server as its parent sees it."""
+    """Handle of the fork server in its parent process."""
 
     def __init__(self) -> None:
         self.surroundings = _surroundings()
         self.loaded: set[int] = set()  # numbers of stages
-        self._started = worker.start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
+        self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=NAME)
 
     def load(self, stage: _Load) -> None:
-        """Load what a stage needs.
+        """Load the data of a stage in the server; raise any error of its warm-up.
 
         Raises:
-            InputError: The warm-up raised it.
             EOFError, ConnectionError: The server died.
         """
         self._started.connection.send(stage)
@@ -81,9 +81,9 @@ class _Server:
         return worker.Started(_Forked(pid, self), ours)
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
-        """Return a worker's exit status, or minus its signal.
+        """Wait for a worker; return its exit status, or the negative number of its signal.
 
-        None if it still runs or the server has ended.
+        Return None if the worker still runs after `timeout_s`, or if the server has ended.
         """
         try:
             self._started.connection.send(("wait", pid, timeout_s))
@@ -97,9 +97,9 @@ class _Server:
         return status
 
     def stop(self) -> str:
-        """Stop the server, and describe how it died if it had.
+        """Stop the server, and describe how it ended.
 
-        Its workers run until their own pipes close.
+        The server's workers run until their own pipes close.
         """
         process = self._started.process
         self._started.connection.close()
@@ -118,7 +118,7 @@ _numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
-    """Forget the server in a fork of its parent, which does not own it."""
+    """Forget the server in a fork of this process, which does not own the server."""
     global _server
     _server = None
 
@@ -129,8 +129,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
     """Return a function that forks a worker of a stage from the server.
 
-    A server that was killed is restarted once. The function raises InputError if the warm-up does, or if the server was
-    killed twice.
+    A server that died is restarted once. The function raises RetryableError if the server dies again, and any error of
+    the warm-up.
     """
     return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
 
@@ -173,10 +173,10 @@ def _surroundings() -> tuple[object, ...]:
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 
-def _is_alone() -> bool:
-    """Check whether this process has no threads that a fork would lose.
+def _can_fork_safely() -> bool:
+    """Check whether a fork of this process would lose no thread except an allocator's.
 
-    An allocator's thread may be lost.
+    False if unknown, as on other systems than Linux.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -207,9 +207,9 @@ class _Forked:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        """Signal the worker.
+        """Send a signal to the worker, unless it is known to have ended.
 
-        Its process id is not reused until the server has reported its end.
+        Its process id is not reused before the server reports its end.
         """
         if self.exitcode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -217,7 +217,7 @@ class _Forked:
 
 
 def _serve(control: Connection) -> None:
-    """Load, fork and reap workers until the pipe closes or the parent ends."""
+    """Answer the parent's requests to load, fork and wait, until it closes or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -233,7 +233,7 @@ def _answer(control: Connection, stages: dict[int, _Load]) -> object:
     """Process the next request of the parent, and return the answer.
 
     Raises:
-        EOFError: The parent closed its end.
+        EOFError, ConnectionResetError: The parent closed its end of the pipe.
     """
     try:
         request = control.recv()
@@ -285,7 +285,7 @@ def _fork(control: Connection, stage: _Load) -> int:
 def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
     """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds.
 
-    None if it still runs.
+    Return None if the worker still runs after `timeout_s`.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:

@@ -11,21 +11,21 @@ _CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missi
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an extra of `pyproject.toml`.
+    """Return the instruction to install an extra of `pyproject.toml`.
 
-    No package index has this program. So a checkout installs its own folder with the extra, and a program from a wheel
+    The program is in no package index. So a checkout installs its own folder with the extra, and a program from a wheel
     installs the extra's packages.
     """
     if _CHECKOUT.is_file():
-        return pip_command(f"-e '.[{extra}]'")
+        return pip_hint(f"-e '.[{extra}]'")
     requirement = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
     installed = next(iter(metadata.distributions(name="corpusmill")), None)  # None in the image for Modal
     required = (installed.requires if installed else None) or ()
-    return pip_command(" ".join(f"'{match[1]}'" for match in map(requirement.fullmatch, required) if match))
+    return pip_hint(" ".join(f"'{match[1]}'" for match in map(requirement.fullmatch, required) if match))
 
 
-def pip_command(packages: str) -> str:
-    """Return the command that installs packages in their pinned versions."""
+def pip_hint(packages: str) -> str:
+    """Return the instruction to install packages in their pinned versions."""
     if _CHECKOUT.is_file():
         return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
     return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"

@@ -1,4 +1,4 @@
-"""Ledgers: row counts by fate, with the file, row and reason of each reject."""
+"""Ledgers: counts of input rows by outcome, with the rejects and their reasons."""
 
 import itertools
 from collections import Counter
@@ -17,9 +17,9 @@ _SHOWN = 5
 
 
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
-    """Row counts: in = out + merged + dropped by reason + rejected by reason.
+    """Counts of input rows: in = out + merged + dropped + rejected.
 
-    Merged rows are part of another row's document, as answers are part of a question's.
+    Dropped and rejected rows are counted by reason. A merged row, such as an answer, is part of another row's document.
     """
 
     rows_in: Count = 0
@@ -32,7 +32,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
         """Build a ledger from the counts of receipts.
 
-        Their keys are `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
+        It uses the keys `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
         """
         dropped, rejected = (
             {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
@@ -57,8 +57,8 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
     def adds_up(self) -> bool:
         return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
-    def fates(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (fate, reason, rows) of rows without output; merged have no reason."""
+    def other_outcomes(self) -> Iterator[tuple[str, str, int]]:
+        """Yield (outcome, reason, rows) of rows without output; `merged` has no reason."""
         if self.merged:
             yield "merged", "", self.merged
         for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
@@ -83,7 +83,7 @@ class Reject:
     """Unusable row.
 
     Attributes:
-        file: Its file, as named by the manifest's inputs.
+        file: Name of the row's file in the manifest's inputs.
         row: Row number in that file, from 0.
         reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
         detail: Offending content, cut to one line.
@@ -101,12 +101,12 @@ class Reject:
         return self.describe(f"row {self.row}")
 
     def describe(self, place: str) -> str:
-        """Format the reject as one line; `place` describes its row."""
+        """Format the reject as one line; `place` is where its row is, such as `row 7`."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
 def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
-    """Count rejects by reason, with the keys of receipt counts."""
+    """Count rejects by reason; the keys are `rejected/<reason>`, as in receipts."""
     return Counter(rejected_key(reject.reason) for reject in rejects)
 
 
@@ -125,8 +125,8 @@ def check_rejects(
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    `max_fraction` is a decimal string, and `rows` may be planned rows. The message counts `rejects_in_order` by reason
-    and shows the first five; its fix is the `advice` for the first reject.
+    `max_fraction` is a decimal string, and `rows` may be a planned number. The message counts `rejects_in_order` by
+    reason and shows the first five. Its fix begins with the `advice` for the first reject.
     """
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(rejects_in_order)
@@ -141,7 +141,7 @@ def check_rejects(
 
 
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
-    """Format the reasons with counts, most frequent first, and the first five rejects."""
+    """Return as text the reasons with counts, largest first, and five example rejects."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []
     for reject in rejects:

@@ -1,9 +1,9 @@
 """Lineage: the graph of all artifacts below a data root.
 
-All manifests are read in one pass; 10,000 take a second. The pass checks only the seal of a manifest: its digest is
-computed when the artifact is opened.
+All manifests are read in one pass; 10,000 take a second. The pass checks only the seal of a manifest; its digest is
+checked when the artifact is opened.
 
-The chain of an artifact is the artifact, its members, and all their inputs up to external files, each once.
+The chain of an artifact is the artifact, its members, and all their direct and indirect inputs, each once.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ MANIFEST_COPIES = "manifests"
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
-def read_summary(path: Path | str) -> Manifest:
-    """Read a manifest file, and compute its digest only if its seal is broken."""
+def read_sealed_manifest(path: Path | str) -> Manifest:
+    """Read a manifest file; compute its digest only if its seal is broken."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -47,7 +47,7 @@ def _scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """
     members: Collection[str] | None = None
     try:
-        sealed = read_summary(f"{folder}/{FILE_NAME}")
+        sealed = read_sealed_manifest(f"{folder}/{FILE_NAME}")
         yield folder, sealed
         members = member_digests(sealed)
         if not members:
@@ -94,12 +94,12 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return the folder of an artifact, preferably of this name; None if missing."""
+        """Return the folder of the artifact with a digest, preferably one of this name."""
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
-        """Open the artifact with this digest, preferably the one with this name."""
+        """Open the artifact that `folder_for` finds; raise InputError if it is missing."""
         folder = self.folder_for(digest, name)
         if folder is not None:
             return open_artifact(folder, digest)
@@ -108,12 +108,12 @@ class Lineage:
 
     @property
     def unreadable_note(self) -> str:
-        """Note for an error about a missing artifact, whose manifest may be unreadable."""
+        """Note about unreadable manifests, for an error about a missing artifact."""
         wrong = list(self.unreadable.values())
         return f" ({len(wrong)} cannot be read, the first is {wrong[0].where})" if wrong else ""
 
     def downstream(self, digest: str) -> list[tuple[Path, Manifest]]:
-        """Return folder and manifest of the artifacts that have this digest as an input."""
+        """Return (folder, manifest) of each artifact that has this digest as an input."""
         return [(folder, self.sealed[folder]) for folder in self._downstream.get(digest, ())]
 
     @cached_property
@@ -125,7 +125,7 @@ class Lineage:
         return downstream
 
     def find(self, digest: str) -> Artifact | None:
-        """Return an artifact without checking its files; None if missing or damaged."""
+        """Return an artifact by digest, its files unchecked; None if missing or damaged."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None
@@ -135,7 +135,7 @@ class Lineage:
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
     def exported_copy(self, digest: str) -> Manifest | None:
-        """Read the copy of a manifest that a build kept for git; None if missing."""
+        """Read the copy of a manifest that a build wrote for git; None if missing."""
         path = self._copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
@@ -145,7 +145,7 @@ class Lineage:
         copies = {}
         for path in sorted((self.root / MANIFEST_COPIES).glob("*.json")):
             with contextlib.suppress(InputError):
-                copies[read_summary(path).digest] = path
+                copies[read_sealed_manifest(path).digest] = path
         return copies
 
 
@@ -159,9 +159,9 @@ def _folders_in(folder: str) -> list[str]:
 
 
 def find_data_root(folder: Path) -> Path | None:
-    """Return the data root of an artifact's folder, as typed; None if in no data root.
+    """Return the data root that contains an artifact's folder; None if not in a root.
 
-    The root is the parent of the nearest folder with a name in `AREAS`. Symlinks are resolved if no typed parent is.
+    The root is the parent of the nearest folder named in `AREAS`: on the path as typed, else with symlinks resolved.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     return next((parent.parent for parent in parents if parent.name in AREAS), None)
@@ -186,12 +186,12 @@ class Chain:
 
     Attributes:
         lineage: Lineage of the data root; None to ignore upstream artifacts.
-        artifacts: The requested one, then members and upstream, breadth first, each digest once. Their files are not
+        artifacts: The requested artifact, then members and inputs, breadth first, each digest once. Their files are not
             checked yet.
-        external_inputs: Input files outside the data root, as manifests list them: {name, digest, bytes, …}, by the
+        external_inputs: Input files that are in no artifact, as manifests list them: {name, digest, bytes, …}, by the
             digest of the artifact that was built from them.
-        broken: Members that are missing or replaced by another artifact. If an upstream artifact is missing, also the
-            manifests in the data root that cannot be read, since one of them may be its manifest.
+        broken: Members that are missing or replaced by another artifact. If an upstream artifact is missing, also all
+            manifests in the data root that cannot be read, since one of them may be the missing one.
         missing: Upstream artifacts that were not found.
     """
 

@@ -4,8 +4,8 @@ The operating system drops an flock(2) when its process ends in any way, so the 
 builder also gets a higher fencing number (Kleppmann 2016). If a builder loses its lock, because the lock file was
 deleted or the file system has no locks, a newer builder has a higher number, and the older one cannot seal.
 
-Any user who can open a file, even only for reading, can lock it. So only its owner, or the group that shares the
-folder, can open a lock file: users who can only read a data root cannot block a build.
+Any user who can open a file, even only for reading, can lock it. So a lock file can be opened only by its owner, or by
+the group that shares the folder: users who can only read a data root cannot block a build.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     """Process that has the lock on an artifact, according to the lock file.
 
-    All fields are empty if the file is invalid. `since_s` is in seconds since 1970.
+    If the file is invalid, `fence` is 0 and the other fields are empty. `since_s` is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -57,7 +57,7 @@ _FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Bu
 
 
 class BuilderBusy(TransientError):
-    """Lock of another process that builds the same artifact."""
+    """Artifact that another process is building."""
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Lock:
     def check(self) -> None:
         """Raise RetryableError if the lock file was replaced or has a higher number.
 
-        Another builder may then be running.
+        In both cases another builder may be running.
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
@@ -84,7 +84,7 @@ _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """Close the locks in a forked worker, so that they end with the parent."""
+    """Close this process's locks in a forked worker, so that they end with the parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()
@@ -97,7 +97,7 @@ os.register_at_fork(after_in_child=_drop_in_child)
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The number is above the one in the lock file, and above `fence_above`, the highest one seen elsewhere, since the
+    The number is higher than the one in the lock file and than `fence_above`, the highest number found elsewhere: the
     lock file may have been deleted.
 
     Raises:
@@ -122,8 +122,8 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 def lock_owner(target: Path) -> Builder | None:
     """Return the process that builds `target`; None if the lock is free or not a file.
 
-    A shared lock is tried and released immediately, so a builder that starts in this moment is refused. Without
-    permission to open the file, the owner is unknown: an empty `Builder`.
+    A shared lock is tried and released immediately, so a builder that starts in this moment may be refused. Without
+    permission to open the lock file, return a `Builder` without a process.
     """
     try:
         descriptor = os.open(_lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
@@ -153,8 +153,8 @@ def _lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    Wait a moment in two cases: a builder was killed while it started a child, which keeps the lock until it ends; or a
-    builder has the lock and has not yet written its name.
+    Wait a moment if the owner has died, because a child that it was starting keeps the lock until the child ends; or if
+    the owner has not yet written its process id.
     """
     began = time.monotonic()
     while True:
@@ -177,7 +177,7 @@ def _open_locked(path: Path, target: Path) -> int:
 def _open_lock_file(path: Path) -> int:
     """Open the lock file, and create it if missing.
 
-    A file with a second name is refused, because writing to it would change another file.
+    A file with a second hard link is refused, because writing to it would change another file.
     """
     durable.call_failpoint("create", path)
     try:

@@ -69,7 +69,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Stage name, and its version, which rises if the output for an input changes."""
+    """Name of a stage, and its version, which rises if equal input gives other output."""
 
     name: str
     version: int
@@ -80,7 +80,7 @@ class StageVersion:
 
 @dataclass(frozen=True)
 class FileContent:
-    """Records of a file, with a hash that does not depend on their compression."""
+    """Content of a file: number of rows, and a hash that ignores compression."""
 
     path: _Path
     rows: Count
@@ -88,7 +88,7 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """True if the file is uncompressed, so that its two hashes are equal."""
+        """True if the file is uncompressed: its content hash is the hash of its bytes."""
         return not self.path.endswith(_NOT_RAW)
 
 
@@ -110,7 +110,7 @@ class Identity:
         tokenizer: {family, sha256}; None if no text is tokenized.
         decisions: Facts that the build found out, such as `english_filter_applied`.
         counts: Numbers of documents and tokens, and the ledger.
-        files: The content, without labels.
+        files: The content, without labels: stored files that no digest covers.
     """
 
     stage: StageVersion
@@ -222,7 +222,7 @@ class Manifest:
 
 
 def total_count(count: object) -> int | None:
-    """Return a count, or the sum of its parts if it is a mapping; else None."""
+    """Return a whole number, or the sum of those in a mapping; None for other values."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None
@@ -237,7 +237,7 @@ def is_seal_intact(data: bytes) -> bool:
 
 
 def is_inside(name: str) -> bool:
-    """Check whether a name in a manifest stays inside the folder that it is joined to."""
+    """Check whether a path in a manifest is normalized and stays inside the folder."""
     path = PurePosixPath(name)
     return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
 
@@ -247,7 +247,7 @@ def _encode_json(value: Json) -> bytes:
 
 
 class _KindPart(dict[str, Any]):
-    """Manifest part with keys of its kind; a missing key raises InputError."""
+    """Manifest part whose keys depend on the kind; a missing key is an InputError."""
 
     where: Path
 
@@ -295,7 +295,8 @@ MANIFEST_FILE = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _Sto
 def _read(data: bytes, where: Path) -> tuple[_StoredManifest, Manifest]:
     written = MANIFEST_FILE.parse(data, where)
     if written.schema != SCHEMA:
-        raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
+        what = f"the schema is {written.schema!r}, but this program reads {SCHEMA!r}"
+        raise InputError(what, where, MANIFEST_FILE.fix)
     identity = msgspec.structs.asdict(written.identity)
     del identity["recipe_sha256"]
     MANIFEST_FILE.convert_part(identity | {"provenance": written.provenance}, KindParts, where)

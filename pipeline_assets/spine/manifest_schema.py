@@ -12,7 +12,7 @@ _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z
 
 
 class _RowGroup(TypedDict):
-    """Consecutive rows of a Parquet file."""
+    """Row group of a Parquet file, in the bytes from `start` to `stop`."""
 
     number: Count
     first_row: Count

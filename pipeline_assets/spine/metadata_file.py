@@ -1,8 +1,8 @@
-"""Metadata files: small files that the project writes and reads back.
+"""Metadata files: small files that are read without trust in their content.
 
-These are manifests, locks, plans, receipts, tickets and recipes. Until such a file is read, a user may edit it, a disk
-may damage it, or a folder, link or device may replace it. So one function reads them all, without blocking, up to a
-maximum size and into an expected shape. Anything else is a one-line error.
+They are manifests, locks, plans, receipts, tickets and recipes. Until such a file is read, a user may edit it, a disk
+may damage it, or a folder, link or device may replace it. So `MetadataFile` reads them all: without blocking, up to a
+maximum size, and into an expected shape. Anything else is a one-line error.
 """
 
 import errno
@@ -42,11 +42,11 @@ class MetadataFile(Generic[T]):
     allow_symlink: bool = False
 
     def read(self, path: Path) -> T:
-        """Read and convert a file.
+        """Read a file and convert its content to `shape`.
 
         Raises:
             FileNotFoundError, NotADirectoryError: The file does not exist.
-            InputError: The path is not such a file, or its content is damaged.
+            InputError: The path is not a plain file, or the file is unreadable, too large or of another shape.
         """
         return self.parse(self.read_raw(path), path)
 
@@ -80,7 +80,7 @@ class MetadataFile(Generic[T]):
             return False
 
     def parse(self, data: bytes, where: Path) -> T:
-        """Convert the bytes of a file; raise InputError if they have another shape."""
+        """Convert the bytes of a file to `shape`; raise InputError if that fails."""
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
@@ -101,7 +101,7 @@ class MetadataFile(Generic[T]):
 
 
 def _nesting_error(value: object) -> str | None:
-    """Describe nesting or a number on which other code would fail; None if neither."""
+    """Describe too deep nesting or a too large number, on which other code would fail."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

@@ -38,7 +38,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingD
 
     Raises:
         BuilderBusy: Another process builds the same target.
-        RetryableError: The target exists and was never sealed.
+        RetryableError: The target has files and was never sealed.
     """
     with locked(target, _highest_fence(target)) as lock:
         _recover_locked(target)
@@ -61,12 +61,12 @@ def seal_in_place(
 ) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
-    Its content is members in `target`, or external files. `is_sealed` is called under the lock: if another builder has
-    sealed the artifact, it is not written again, because it may be in use.
+    The content is members in `target`, or external files. `is_sealed` is called under the lock: if it returns True,
+    since another builder sealed the artifact, nothing is written, because the artifact may be in use.
     """
     durable.make_folder(target)
     with locked(target, _highest_fence(target)) as lock:
-        durable.remove_leftovers(target)
+        durable.remove_abandoned(target)
         if is_sealed():
             return artifact.open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
@@ -78,7 +78,8 @@ def seal_in_place(
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     """Rename the newest staging directory with an equal plan, or create an empty one.
 
-    The new name has this builder's number. An earlier builder that still runs is fenced off: its paths no longer exist.
+    The new name has this builder's fencing number. So an earlier builder that still runs loses its paths, and cannot
+    seal.
     """
     folder = leftover_path(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()

@@ -20,9 +20,9 @@ class PinnedFolder:
 
     @property
     def stable_path(self) -> Path:
-        """Path that leads to this folder even after a replacement.
+        """Path that leads to this folder even after another folder takes its place.
 
-        Without /proc, which Linux has, it is the folder's own path.
+        On systems without /proc, it is the folder's own path.
         """
         view = Path(f"/proc/self/fd/{self._descriptor}")
         return view if view.is_dir() else self.path
@@ -49,9 +49,9 @@ class PinnedFolder:
 
 @contextlib.contextmanager
 def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
-    """Open a folder for the block, and raise RetryableError if it was replaced.
+    """Open a folder for the block; raise RetryableError if it is replaced meanwhile.
 
-    The message ends with `fix`. A missing folder is an OSError.
+    The message ends with `fix`. A missing folder raises an OSError.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

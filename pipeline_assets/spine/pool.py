@@ -1,8 +1,8 @@
-"""Pool of worker processes for one stage, which finds poison rows.
+"""Pool of worker processes for one stage, which isolates rows that crash a worker.
 
-When a worker dies, a fresh one runs its shard again. If that one dies too, the pool halves the shard's window until it
-has found the poison row, which the stage then rejects. Workers never outlive the process that started them: the pool
-stops them when the run ends in any way, and they exit by themselves when their parent ends.
+When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the shard's window
+until it has found the poison row, and the stage rejects this row. Workers never outlive the process that started them:
+the pool stops them when the run ends in any way, and they exit by themselves when their parent ends.
 """
 
 import logging
@@ -29,9 +29,9 @@ class Pool(Generic[S]):
         self._workers: list[Worker[S]] = []
 
     def run(self, shards: Sequence[S]) -> Generator[Receipt]:
-        """Yield receipts in the order of the shards.
+        """Run the shards, and yield their receipts in order.
 
-        Workers run only a few shards ahead, so that little work is lost if the caller stops early.
+        Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early.
         """
         done: dict[int, Receipt] = {}
         positions = {shard.name: position for position, shard in enumerate(shards)}
@@ -62,7 +62,7 @@ class Pool(Generic[S]):
                 worker.stop()
 
     def _idle_workers(self, count: int) -> list[Worker[S]]:
-        """Return idle workers, and start new ones up to the size of the pool."""
+        """Return up to `count` idle workers, including new ones if the pool has room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
             self._workers.append(Worker(self._start()))
@@ -70,7 +70,7 @@ class Pool(Generic[S]):
         return idle
 
     def _wait_for_answers(self) -> list[Worker[S]]:
-        """Wait until busy workers answered or died, and return them."""
+        """Wait until at least one busy worker answered or died, and return these workers."""
         # The pipe of a dead worker is at its end, which also counts as ready.
         busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
         return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]

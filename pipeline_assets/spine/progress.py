@@ -14,7 +14,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
-    """Counter of finished work that reports every N seconds, or in a bar.
+    """Counter of finished work, with a report every `every_s` seconds or in a bar.
 
     Args:
         unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
@@ -29,8 +29,8 @@ class Progress:
         self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._bar: Bar | None = None
 
-    def add_finished(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """Add units, with their counts, that were finished earlier and affect no rate."""
+    def add_earlier(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
+        """Add units that an earlier run finished, which do not count for the rates."""
         self._done_before += done
         self._counts_before.update(counts)
         self.add(done, counts)

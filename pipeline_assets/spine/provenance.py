@@ -31,7 +31,7 @@ class Stopwatch:
 
     @classmethod
     def name_command(cls, typed: str) -> None:
-        """Set the command that this process runs."""
+        """Record the command line of this process, with a new id."""
         process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
         cls.command = {"typed": typed, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
 
@@ -69,7 +69,7 @@ def current_versions() -> dict[str, str | None]:
 
 
 def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the versions of `current_versions` that a manifest's provenance has."""
+    """Return the versions that a provenance has, keyed as in `current_versions`."""
     keys = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {
         **{name: provenance[key] for name, key in keys.items() if key in provenance},

@@ -35,8 +35,8 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A misspelt key is not also reported as missing. `locate` returns the place of a key, or of the section that lacks
-    it.
+    The key that a misspelt one resembles is not reported as missing. `locate` returns the place of a key, or, if the
+    key is missing, of its section.
     """
     problems = error.errors(include_url=False)
     misspelt = {
@@ -59,7 +59,7 @@ def _nearest_key(recipe: type[pydantic.BaseModel], location: tuple[int | str, ..
 
 
 def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line: str) -> UsageError:
-    name = ".".join(_section_names(recipe, problem["loc"])[1])
+    name = ".".join(_possible_sections(recipe, problem["loc"])[1])
     place = RecipeKey(name, line) if name else line
     match problem["type"]:
         case "extra_forbidden":
@@ -116,15 +116,15 @@ def _tag_key(problem: ErrorDetails) -> str:
 
 
 def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """List the keys of the section at a location, or of all sections it may be."""
-    sections, _ = _section_names(recipe, location[:-1])
+    """List the keys that are allowed next to the key at a location."""
+    sections, _ = _possible_sections(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
 
-def _section_names(
+def _possible_sections(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the sections that may be at a location, and its keys without union tags."""
+    """Return the sections possible at a location, and its keys without union tags."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

@@ -39,7 +39,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
 
 
 def locate_key(path: Path, location: Sequence[int | str]) -> str:
-    """Return a recipe file with the line of a key, such as `recipes/mine.yaml:12`.
+    """Return the file and line of a recipe key, such as `recipes/mine.yaml:12`.
 
     A missing key gets the line of the section that lacks it.
     """
@@ -72,7 +72,7 @@ def section_at(values: object, *keys: str) -> Mapping[str, Any]:
 
 
 def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the sections in the list at a path of keys, each with its position."""
+    """Return (position, section) for each section in the list at a path of keys."""
     listed = section_at(values, *keys[:-1]).get(keys[-1])
     items = listed if isinstance(listed, list | tuple) else ()
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
@@ -109,7 +109,7 @@ def _limit_depth(text: str) -> None:
 def _limit_growth(node: yaml.Node) -> None:
     """Raise ValueError if a document has too many values or levels, or a huge number.
 
-    Aliases count as if they were written out.
+    Aliases count as if they were written out. A repeated key is an error, too.
     """
     waiting = [(node, 0)]
     for _ in range(_MAX_VALUES):

@@ -1,4 +1,4 @@
-"""Verification of files by their hashes in threads: hashing releases the GIL."""
+"""Verification of file hashes in threads, since hashing releases the GIL."""
 
 import hashlib
 import itertools
@@ -21,9 +21,9 @@ class HashTask:
     """Bytes to hash, and the expected hash.
 
     Attributes:
-        owner: Digest of the artifact or hub file that states the hash.
-        name: File name in its owner.
-        paths: Files with the bytes: one file, or pieces in order.
+        owner: Digest of the artifact, or of the input file, that states the hash.
+        name: Name of the file in messages and reports.
+        paths: Files with the bytes: one file, or its pieces in order.
         expected_by: Origin of the hash in messages, such as `sealed with`.
     """
 
@@ -37,7 +37,7 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield each task when it is done, with its error; None if its hash is right.
+    """Yield each task when it ends, with its error; None if the hash is as expected.
 
     Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
@@ -58,7 +58,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash the bytes of a task, and describe a mismatch; `count` gets bytes to add."""
+    """Return a task with its error or None; `count` is called with bytes done."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

@@ -7,7 +7,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
 def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
-    """Link all stored files of an artifact, and return the result of its build."""
+    """Link an artifact's files into a staging directory; return an equal build result."""
     identity = artifact.manifest.identity
     contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:

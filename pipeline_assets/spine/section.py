@@ -18,7 +18,7 @@ SHARD_TEXT_BYTES = 1 << 26
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
-    """Return a validator for text, whose message is `rule`, as in `must …`."""
+    """Return a validator of text by `is_valid`, with the message `rule` (`must …`)."""
 
     def check(text: str) -> str:
         if not is_valid(text):
@@ -40,8 +40,8 @@ class Option:
 
     Attributes:
         help: Text in `--help`.
-        name: Name without `--`; None for the key with hyphens.
-        default: Default; None lets the command decide; `...` uses the key's default, or requires the option if none.
+        name: Name without `--`; None for the key, with hyphens for underscores.
+        default: Default; None: the command decides; `...`: the key's default, or a required option if none.
         other_names: Further names, with `--`.
     """
 
@@ -60,8 +60,8 @@ class RecipeSection(pydantic.BaseModel):
     Unknown keys are errors. Fractions are decimal strings, since floats are not allowed.
 
     Attributes:
-        LATER_KEYS: Keys that a later version added. They are written only with another value than their default, so
-            that they change no earlier digest.
+        LATER_KEYS: Keys that a later version of the program added. A key with its default value is not written, so that
+            digests of earlier recipes do not change.
     """
 
     LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
@@ -75,7 +75,7 @@ class RecipeSection(pydantic.BaseModel):
         return {name: value for name, value in content.items() if name not in omitted}
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values, with every default."""
+        """Return the section as JSON values, with all defaults except of `LATER_KEYS`."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -85,7 +85,7 @@ class RecipeSection(pydantic.BaseModel):
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """Build the section from the output of `content` in a manifest."""
+        """Build the section from what `content` returned for a manifest."""
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:
@@ -94,7 +94,7 @@ class RecipeSection(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class RecipeError:
-    """Problem of a recipe that no single key shows, such as a contradiction.
+    """Problem of a recipe that no key shows alone, such as contradictory keys.
 
     Attributes:
         location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
@@ -106,7 +106,7 @@ class RecipeError:
 
 
 class SourceCaps(RecipeSection):
-    """Caps of sources: a common one, and own ones of some sources."""
+    """Caps by source: a common cap, with other caps for the sources in `sources`."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
@@ -133,8 +133,8 @@ def validate_section(
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
-    `locate` returns the place of a key, or of the section that lacks it. `cross_checks` are errors of values that
-    contradict each other.
+    `locate` returns the place of a key, or, if the key is missing, of its section. `cross_checks` are errors about
+    values that contradict each other.
     """
     errors: list[InputError] = []
     checked = None

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], min_size: int) -> Iterator[list[T]]:
-    """Yield groups of consecutive pieces of a minimum size; the last may be smaller."""
+    """Yield groups of consecutive pieces that reach `min_size`, except the last group."""
     group: list[T] = []
     size = 0
     for piece in pieces:
@@ -49,10 +49,11 @@ S = TypeVar("S", bound=Shard)
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of a shard that a stage reads: all, unless a row kills its worker.
+    """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
-    A row may kill it by a panic in native code or by its memory. The engine then halves the window until it finds this
-    poison row, and adds it to `poison_rows`. The stage rejects such rows unread, with the reason `killed_worker`.
+    It is the whole shard, unless a row kills its worker, by a panic in native code or by its memory. Then the pool
+    halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with the reason
+    `killed_worker`.
     """
 
     start: int = 0
@@ -88,7 +89,7 @@ def no_warm_up() -> None:
 def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stage: str | None) -> Receipt:
     """Run a shard, and commit its receipt under `stage`; None commits nothing.
 
-    The receipt gets the hashes of the files that the work read whole.
+    The hashes of files that the work read completely are added to the receipt.
     """
     with collect_hashes() as reads:
         receipt = work(shard, window, folder)
@@ -100,7 +101,7 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stag
 
 @dataclass(frozen=True)
 class Task:
-    """Kernel bound to a shard: `kernel(shard, …, window, folder, …)`."""
+    """Shard bound to its kernel, the function that processes the shard."""
 
     name: str
     rows: int
@@ -108,7 +109,7 @@ class Task:
 
     @classmethod
     def bind(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
-        """Bind a kernel to a shard and to the arguments that come after the shard."""
+        """Bind a shard to `kernel(shard, *arguments, window, folder, **named)`."""
         return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
 
 

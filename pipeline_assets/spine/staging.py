@@ -1,18 +1,18 @@
-"""Staging directories of shards with receipts, which are sealed last.
+"""Staging directories, in which artifacts are built before they are sealed.
 
 The staging directory of the target `name` is `.name.building.N` next to it; N is the builder's fencing number. It has
 the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/`
 (files that the seal removes). No artifact's name begins with a dot, so an artifact `name.old.3` is never taken for a
 leftover of `name`.
 
-Steps of a seal, and what recovery does after a crash behind each step:
+Steps of a seal → what recovery does if a crash follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
     2. .receipts, .work, .plan.json and write permissions are removed → continue with 3
     3. the folder takes the target's name: by rename; by exchanging the two folders if the target exists; or, if the
        system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove it
-A staging directory whose manifest has the directory's own number is the new artifact; after an exchange it is the old
-one, whose manifest has a smaller number.
+If the manifest in a staging directory has the directory's own number, the directory is the new artifact. After an
+exchange, it is the old artifact, whose manifest has a smaller number.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class OutputFile:
-    """Finished file of a staging directory: its storage and its content.
+    """Finished file of a staging directory, with the hashes of its bytes and content.
 
     Attributes:
         start: Offset of this shard's bytes in a file that several shards write; None if one shard writes it.
@@ -68,7 +68,7 @@ class OutputFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def link_as(self, path: str, folder: "StagingView") -> "OutputFile":
-        """Link the file to a second name, which is too fast to need a receipt."""
+        """Link the file to a second name; that is too fast to need a receipt."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
 
@@ -119,7 +119,7 @@ def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class StagingView:
-    """Staging directory for workers, without the lock: paths of files and receipts."""
+    """Paths and receipts of a staging directory, for workers, which have no lock."""
 
     folder: Path
 
@@ -157,7 +157,7 @@ class StagingView:
     def finished_shards(self, stage: str = "*") -> int:
         """Count the shards with a receipt, of one stage or of all.
 
-        Receipts whose stage name has a dot belong to other work.
+        Stages with a dot in their names are not counted, since their receipts belong to other work.
         """
         paths = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
         return sum("." not in path.parent.name for path in paths)
@@ -211,7 +211,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary files, and files that are neither named nor in a kept folder."""
+    """Remove temporary receipts, and files except those in `named` and below `keep`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
@@ -226,7 +226,7 @@ def staging_folders(target: Path) -> list[Path]:
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
-    """Return the folder where a builder stages a target, or puts the old artifact."""
+    """Return the folder in which a builder stages a target, or puts the old artifact."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
@@ -256,8 +256,8 @@ def fencing_number(folder: Path) -> int:
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
     """Make sealed files readable for all and writable for none, whatever the umask.
 
-    Only the owner can add or remove files in the folders. A group that shares the parent folder can too, so that it can
-    replace the artifact.
+    Only the owner, and a group that shares the parent folder, can add or remove files in the folders, and so replace
+    the artifact.
     """
     group_bits = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):

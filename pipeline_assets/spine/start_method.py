@@ -1,6 +1,6 @@
 """Start method of worker processes.
 
-- `forkserver`: one process per command loads what shards need, and forks a worker on request, so that everything is
+- `forkserver`: one process per command loads the data that shards share, and forks a worker on request, so that data is
   loaded once and its memory is shared. For Linux, whose system libraries survive a fork.
 - `spawn`: each worker is a new interpreter. For other systems, and where a fork server is killed for its memory.
 """

@@ -39,7 +39,7 @@ def is_temporary(name: str) -> bool:
 
 
 def abandoned_entries(folder: Path) -> Iterator[Path]:
-    """Yield temporary entries of dead processes, or of other machines and a day old."""
+    """Yield temporary entries of dead processes, and day-old ones of other machines."""
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:

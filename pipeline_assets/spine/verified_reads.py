@@ -20,7 +20,7 @@ _THREADS = 4  # hashing releases the interpreter lock
 
 
 class Readable(Protocol):
-    """Open file."""
+    """File that is open for reading bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -51,7 +51,7 @@ _collected: dict[str, str] | None = None
 
 @contextlib.contextmanager
 def verify_reads() -> Iterator[None]:
-    """Run the block as a build; raise InputError if a file it reads has another hash.
+    """Verify the files that the block reads; raise InputError if a hash differs.
 
     Files with an expected hash that were not read whole are hashed at the end.
     """
@@ -82,9 +82,9 @@ def collect_hashes() -> Iterator[dict[str, str]]:
 
 
 def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
-    """Register the expected hash of a file that a build in this process reads.
+    """Register the expected hash of a file that a block of `verify_reads` reads.
 
-    The readers of a streamed file hash it while they read. Any other file is hashed here.
+    Readers of a streamed file hash it while they read; any other file is hashed here. Outside a block, do nothing.
     """
     if _log is not None:
         _log.expected[str(path)] = expected
@@ -93,7 +93,7 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Raise InputError if a file that was read whole does not have its expected hash."""
+    """Compare hashes by path with the expected ones; raise InputError if one differs."""
     if _log is None:
         return
     for path, sha256 in reads.items():

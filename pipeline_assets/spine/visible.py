@@ -18,7 +18,7 @@ IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
 def in_one_line(text: str) -> str:
-    """Replace characters that a terminal or a log reader would obey, and line breaks."""
+    """Replace control characters and line breaks by visible characters."""
     return text.translate(IN_ONE_LINE)
 
 

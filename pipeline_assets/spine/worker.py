@@ -37,7 +37,7 @@ class Job(Generic[S]):
 
 @dataclass(frozen=True)
 class Answer:
-    """Receipt of a job; the worker exits after one with `is_last`."""
+    """Receipt of a job; the worker exits after an answer with `is_last`."""
 
     receipt: Receipt
     is_last: bool
@@ -76,7 +76,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """Process that serves jobs at the other end of a pipe."""
+    """Started process, with the parent's end of the pipe to it."""
 
     process: Process
     connection: Connection
@@ -100,9 +100,9 @@ class Worker(Generic[S]):
             self.connection.send(job)
 
     def answer(self) -> Receipt | None:
-        """Return the receipt of the job; None if the worker died.
+        """Wait for the receipt of the job; return None if the worker died.
 
-        An exception of the stage is raised, with the shard and the worker's traceback unless it is an InputError.
+        Raise the error of a failed stage, with notes on the shard and the traceback unless it is an InputError.
         """
         job, self.job = self.job, None
         try:

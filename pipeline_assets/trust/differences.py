@@ -35,8 +35,8 @@ class FileFinding:
 
 
 @dataclass(frozen=True)
-class Version:
-    """Version of a library or the program at the seal and now; None if unknown."""
+class VersionChange:
+    """Changed version of a library or the program; None if unknown at that time."""
 
     name: str
     sealed: str | None
@@ -79,13 +79,13 @@ class StepOutcome:
     files: Sequence[FileFinding] = ()
     other_differences: Sequence[str] = ()
     stored_differently: Sequence[str] = ()
-    versions: Sequence[Version] = ()
+    versions: Sequence[VersionChange] = ()
 
 
 def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
-    `check_sealed_files` also reads and checks every sealed file. Raise RetryableError if the sealed artifact was
+    If `check_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
     replaced during the rebuild.
     """
     sealed = step.manifest
@@ -118,13 +118,15 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
     )
 
 
-def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[Version]:
-    """List the current versions that differ from the recorded ones in a provenance."""
+def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
+    """List the current versions that differ from those in a provenance."""
     sealed = recorded_versions(provenance)
-    return [Version(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]]
+    return [
+        VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]
+    ]
 
 
 def _other_identity(identity: Identity) -> dict[str, Any]:
-    """Return counts, decisions and inputs; the rest of an identity is equal, or files."""
+    """Return the parts of an identity, except files, that a rebuild may change."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

@@ -1,6 +1,6 @@
 """Plan of a recipe: what its build will read, fetch and write.
 
-Targets are planned once, upstream first. The figures come from listings, footers of Parquet files and the recipe.
+Artifacts are planned upstream first. The figures come from listings, footers of Parquet files and the recipe.
 """
 
 import shutil
@@ -22,7 +22,7 @@ _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 
 @dataclass(frozen=True)
 class CapacityCheck:
-    """Known bytes that a build needs on the disk of a folder, and free bytes."""
+    """Bytes that a build is known to need on the disk of a folder, and the free bytes."""
 
     where: Path
     needed: int
@@ -34,7 +34,7 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
-    """Check the disk space for a data root and a cache, together if on one disk.
+    """Compare needed and free bytes for data root and cache, together if on one disk.
 
     The build writes `written` bytes to the data root, and `fetched` bytes to the cache.
     """
@@ -62,7 +62,7 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Add up the row groups that inputs name; None if they name none."""
+        """Count the row groups that inputs list; None if no input lists row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -73,7 +73,7 @@ class ArtifactPlan:
     """Plan of one artifact.
 
     Attributes:
-        figures: Planned figures by name; empty if the artifact is built.
+        figures: Planned figures, such as `tokens`, by name; empty if the artifact is already built.
         sample: Part of a hub dataset that its build reads; None without a dataset.
     """
 
@@ -83,12 +83,12 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if its folder has another artifact, so that the build needs `--replace`."""
+        """True if the build must replace a stale or damaged artifact (`--replace`)."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
-    def bytes_written(self) -> int:
-        """Bytes of its tokens, without the bytes that an interrupted build has written."""
+    def bytes_to_write(self) -> int:
+        """Bytes of its tokens, minus the bytes that an interrupted build has written."""
         unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -123,14 +123,14 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
     artifacts = [_plan_artifact(status, run, missing) for status in statuses]
-    fetched, written = sum(missing.values()), sum(plan.bytes_written for plan in artifacts)
+    fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks)
 
 
 def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
-    """Plan one artifact, and add its bytes to fetch to `missing`, by file."""
+    """Plan one artifact, and add the files to fetch to `missing`, with their bytes."""
     target = status.target
     for upstream in target.upstream:
         if upstream.is_external and read_manifest(run.root / upstream.folder) is None:

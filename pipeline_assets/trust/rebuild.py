@@ -32,13 +32,13 @@ from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_
 
 
 class RebuildPlan:
-    """Targets of a rebuild, upstream first; the requested artifact is the last."""
+    """Steps of a rebuild, upstream first; the requested artifact is the last."""
 
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """Plan the rebuild of the artifact in `folder`.
 
-        Inputs are found by digest in the data root. `with_upstream` rebuilds all of them; else they are used as sealed,
-        except members, which are in the artifact's own folder.
+        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Else members, which are in the
+        artifact's own folder, are rebuilt, and the other inputs are used as sealed.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
@@ -61,8 +61,8 @@ class RebuildPlan:
         """Return the error about a missing input if that caused `error`, else `error`."""
         return self._errors.get(Path(error.where), error)
 
-    def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
-        """Return the manifest with a digest, and its folder; None if missing."""
+    def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:
+        """Find a manifest by digest, and its artifact's folder; each None if missing."""
         if digest in self._own:
             return self._own[digest]
         if (found := self._lineage.find(digest)) is not None:
@@ -90,7 +90,7 @@ class RebuildPlan:
     def _upstream(self, entry: Mapping[str, Any], downstream_folder: Path) -> Target:
         """Return the target of an input of the artifact in `downstream_folder`."""
         is_rebuilt = not downstream_folder.is_absolute() and (self._with_upstream or "member" in entry)
-        manifest, sealed_folder = self._known(entry["digest"])
+        manifest, sealed_folder = self._find_manifest(entry["digest"])
         if manifest is None and is_rebuilt:
             areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES}"
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
@@ -107,7 +107,7 @@ class RebuildPlan:
         return self._target(manifest, sealed_folder, folder, partition)
 
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
-        """Return a target for a missing artifact, which only fails if it is read."""
+        """Return a placeholder target for a missing artifact; only reading it fails."""
         folder = self._lineage.root.absolute() / entry["digest"]
         what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
@@ -115,7 +115,7 @@ class RebuildPlan:
         return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], folder, {})
 
     def _scratch_path(self, role: str, digest: str) -> Path:
-        """Return a folder name for a role, with the digest if the name is taken."""
+        """Return a folder named after an input or kind, plus the digest if that is taken."""
         name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
         if self._used_folders.setdefault(Path(name), digest) == digest:
             return Path(name)
@@ -164,7 +164,7 @@ class ScratchFolder:
         durable.remove(self.folder)
 
     def _remove_ticket(self) -> None:
-        """Remove the ticket, so that no rebuild continues here after a crash."""
+        """Remove the ticket first, so that no rebuild continues in a half-removed folder."""
         durable.remove(self.folder / _TICKET)
 
 
@@ -190,14 +190,14 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Outcomes of a rebuild, and the folder `kept` of its copies; None if removed."""
+    """Outcomes of a rebuild, and the folder `kept` of the copies; None if removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
 
     @property
     def is_identical(self) -> bool:
-        """True if every rebuilt artifact equals the sealed one, which is intact."""
+        """True if the verdict of every step is `identical`."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
     def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
@@ -211,8 +211,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
     build. An interrupted rebuild is continued.
 
-    `with_upstream` rebuilds inputs too, starting from the hub. Then only manifests of sealed artifacts are read, and
-    the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
+    `with_upstream` rebuilds inputs too, starting from the hub. Then only manifests of sealed artifacts are read, and,
+    for the comparison, the files in `folder`. `keep` keeps an identical copy; a different copy is always kept.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = plan.steps[-1].manifest

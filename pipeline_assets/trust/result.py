@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from pipeline_assets.build.pins.files_check import CACHE_FIX, CHANGED_FIX, HubCacheCheck, SourceFolderCheck
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.lineage import Chain, Finding
 from pipeline_assets.spine.manifest import LabelNames
 from pipeline_assets.spine.rehash import HashTask
@@ -41,13 +41,13 @@ class Sample:
         return f"{float(self.share * 100):.12g}%"
 
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Select items whose total size is within the share, in their order.
+        """Select random items of at most this share of the total size, in their order.
 
-        Items are considered by seeded rank, and an item that does not fit is skipped. So the sample depends only on
-        items and seed, and never has an item larger than the share.
+        The random order depends on the seed and the `names` that identify an item. An item that no longer fits is
+        skipped.
         """
         budget = math.floor(self.share * sum(map(size, items)))
-        ranks = [seeded_rank("sample", self.seed, *names(item)) for item in items]
+        ranks = [seeded_sort_key("sample", self.seed, *names(item)) for item in items]
         chosen = set()
         for number in sorted(range(len(items)), key=ranks.__getitem__):
             if size(items[number]) <= budget:
@@ -65,7 +65,7 @@ class Scope:
     """Extent of a verification.
 
     Attributes:
-        root: Data root, to verify upstream artifacts and the hub cache too; None for the artifact and its members.
+        root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
         sample: Sample of the files to read; None reads all.
         content: Whether to recompute content hashes of compressed and Parquet files; a sample always does.
     """
@@ -79,15 +79,15 @@ class Scope:
 
 @dataclass
 class Verification:
-    """Files to check, and findings.
+    """State of a verification: files to check, and findings.
 
     Attributes:
         tasks: Hash tasks, one for each file of the artifacts that has its sealed size.
         findings: All damage and all missing files.
-        scan_finding_count: Number of findings of the scan: files that are missing, unnamed or of another size.
-        label_names: Function that returns the names of a kind's labels.
+        scan_finding_count: Number of findings of the scan, which reads no contents; they are the first in `findings`.
+        label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub, sources: External inputs in the hub cache and in local folders; None without upstream.
-        contents: Error of each file whose content hash was recomputed; None if the hash is right.
+        contents: For each file whose content hash was recomputed: its error, or None if the hash is right.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
 
@@ -118,15 +118,15 @@ class Verification:
         if self.sources is not None:
             self.sources.findings += damaged  # of the last group, the source folders
 
-    def artifact_state(self, task: HashTask) -> State:
+    def task_state(self, task: HashTask) -> State:
         if id(task) not in self._errors:
             return "not_read"
         return "as_sealed" if self._errors[id(task)] is None else "damaged"
 
     @property
     def intact_tasks(self) -> list[HashTask]:
-        """Files of the artifacts that match their manifests."""
-        return [task for task in self.tasks if self.artifact_state(task) == "as_sealed"]
+        """Hash tasks of artifact files that match their manifests."""
+        return [task for task in self.tasks if self.task_state(task) == "as_sealed"]
 
     @property
     def verdict(self) -> Verdict:
@@ -151,7 +151,7 @@ class Verification:
 
     @property
     def task_groups(self) -> Sequence[Sequence[HashTask]]:
-        """Hash tasks of the artifacts, the hub cache and the source folders."""
+        """Three groups of hash tasks: of the artifacts, the hub cache and source folders."""
         return self.tasks, *(check.tasks if check is not None else [] for check in (self.hub, self.sources))
 
     @property
@@ -164,7 +164,7 @@ class Verification:
         return [task for task in self.all_tasks if id(task) not in self._errors]
 
     @property
-    def bytes_checked(self) -> int:
+    def intact_bytes(self) -> int:
         """Bytes of the artifacts' intact files."""
         return sum(task.bytes for task in self.intact_tasks)
 
@@ -184,7 +184,7 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
     scope, hub, sources = verification.scope, verification.hub, verification.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
-        return [{"path": task.name, "bytes": task.bytes, "state": verification.artifact_state(task)} for task in tasks]
+        return [{"path": task.name, "bytes": task.bytes, "state": verification.task_state(task)} for task in tasks]
 
     return {
         "schema": SCHEMA,
@@ -206,7 +206,7 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
         "files": len(verification.tasks),
         "files_as_sealed": len(verification.intact_tasks),
         "bytes": sum(task.bytes for task in verification.tasks),
-        "bytes_as_sealed": verification.bytes_checked,
+        "bytes_as_sealed": verification.intact_bytes,
         "percent_of_bytes_read": round(verification.percent_read, 3),
         "contents": {
             "worked_out": len(verification.contents),

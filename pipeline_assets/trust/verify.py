@@ -1,7 +1,7 @@
 """Verification of an artifact, or of its whole chain, against the manifests.
 
 Every file is read, or a sample of the files. No digest covers a manifest's `storage`. So if a compressed file and its
-sha256 in `storage` were both edited, only its content hash shows the edit. An uncompressed file has equal hashes.
+sha256 in `storage` were both edited, only its content hash shows the edit.
 """
 
 import contextlib
@@ -29,9 +29,10 @@ _QUIET_S = 2.0
 
 
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
-    """Check manifests, names and sizes of a chain; list files to read as hash tasks.
+    """Check names and sizes of the files in a chain; list files to read as hash tasks.
 
-    `label_names` returns the names of a kind's labels. Raise RetryableError if an artifact was removed during the scan.
+    With a data root, source folders and the hub cache are checked too. `label_names` returns the names of a kind's
+    files that no digest covers. Raise RetryableError if an artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = collect_chain(folder, scope.root)
@@ -62,7 +63,7 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
 def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    Raise RetryableError if an artifact with findings was replaced since the scan of the chain.
+    If there are findings, raise RetryableError if an artifact of the chain was replaced since the scan.
     """
     _read(verification)
     _read_contents(verification)
@@ -71,16 +72,16 @@ def read_and_check(verification: Verification) -> None:
 
 
 def _raise_if_replaced(verification: Verification) -> None:
-    """Raise RetryableError if a finding is due to a replaced artifact."""
+    """Raise RetryableError if an artifact of the chain was replaced since the scan."""
     for artifact in verification.chain.artifacts:
         with contextlib.suppress(OSError):
-            if _is_still_damaged(verification, artifact):
+            if _is_unchanged(verification, artifact):
                 continue
         raise replaced_error(artifact.folder)
 
 
-def _is_still_damaged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether the findings on an artifact recur while its folder is pinned."""
+def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
+    """Check whether an artifact still has the manifest and damage that were found."""
     with pin_folder(artifact.folder) as folder:
         try:
             now = read_manifest(folder.stable_path)
@@ -89,7 +90,7 @@ def _is_still_damaged(verification: Verification, artifact: Artifact) -> bool:
         if now != artifact.manifest:
             return False
         tasks = [task for task in verification.tasks if task.owner == now.digest]
-        damaged = [task for task in tasks if verification.artifact_state(task) == "damaged"]
+        damaged = [task for task in tasks if verification.task_state(task) == "damaged"]
         if any(_has_expected_hash(folder.stable_path / task.name, task) for task in damaged):
             return False
         present = scan_folder(folder.stable_path, now, verification.label_names)
@@ -119,7 +120,7 @@ def _read(verification: Verification) -> None:
 
 
 def _read_contents(verification: Verification) -> None:
-    """Check the content hashes of compressed files that are intact."""
+    """Check content hashes of intact compressed files, if that is in the scope."""
     scope = verification.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256

@@ -12,7 +12,7 @@ def forked_here() -> Iterator[None]:
     """Fork the server of workers from this process, whatever threads it has."""
     fork_server._stop()
     try:
-        with mock.patch.object(fork_server, "_is_alone", lambda: True):
+        with mock.patch.object(fork_server, "_can_fork_safely", lambda: True):
             yield
     finally:
         fork_server._stop()

@@ -296,8 +296,8 @@ def test_a_manifest_cut_anywhere_is_refused() -> None:
 def test_another_schema_is_refused_with_both_names() -> None:
     error = refusal(edited(lambda value: value.update(schema="corpusmill/manifest/2")))
 
-    assert error.what == "schema is 'corpusmill/manifest/2', this program reads 'corpusmill/manifest/1'"
-    assert error.fix == "rebuild it"
+    assert error.what == "the schema is 'corpusmill/manifest/2', but this program reads 'corpusmill/manifest/1'"
+    assert error.fix == "rebuild the artifact"
 
 
 def test_its_own_bytes_are_those_that_were_written_and_without_its_seal_they_are_not() -> None:

@@ -203,7 +203,7 @@ def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(cloc
     progress = Progress("convert", 4, "shards", every_s=10)
 
     clock[0] += 2
-    progress.add_finished(2, {"documents": 6_000, "bytes": 9_000_000})
+    progress.add_earlier(2, {"documents": 6_000, "bytes": 9_000_000})
     at_first = progress.line()
     progress.add(1, {"documents": 10})
 
@@ -216,8 +216,8 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 ) -> None:
     progress = Progress("fetch", 2, "files", every_s=10)
 
-    progress.add_finished(1)
-    progress.add_finished(1)
+    progress.add_earlier(1)
+    progress.add_earlier(1)
 
     assert caplog.messages == ["fetch: 2/2 files"]
 

@@ -125,7 +125,7 @@ def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
     assert found.unread and len(found.unread) < len(found.all_tasks)
-    assert {found.artifact_state(task) for task in found.unread} == {"not_read"}
+    assert {found.task_state(task) for task in found.unread} == {"not_read"}
 
 
 def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:

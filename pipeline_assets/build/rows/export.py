@@ -44,7 +44,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
     if out.exists():
         raise _exists_error(out)
     if out.parent.is_dir():
-        durable.remove_leftovers(out.parent)
+        durable.remove_abandoned(out.parent)
     staging = temporary_path(out)
     try:
         with forbid_replacement(store.artifact.folder):  # fails before the copy gets its name

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 
 MAX_ITEMS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -36,7 +36,7 @@ def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     Different subjects, such as the name of a source and an epoch, have independent orders. Memory: 8 bytes for each
     number.
     """
-    start = int.from_bytes(seeded_rank(str(seed), *subject)[:8], "big")
+    start = int.from_bytes(seeded_sort_key(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)
     _hash_numbers(np.uint64(start), keys)
     keys.sort()

@@ -165,7 +165,7 @@ def _sample_files(
     pairs, rows = drawn.pairs, drawn.ledger.rows_in
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
     if len(pairs) < recipe.k:
-        fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none dropped"
+        fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.other_outcomes()) or "none dropped"
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
         raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or add files")
     meta = sample.requested_meta(recipe, source)

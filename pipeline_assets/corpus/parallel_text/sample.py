@@ -23,7 +23,7 @@ from pipeline_assets.corpus.parallel_text.translation_files import TranslationRo
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -63,7 +63,7 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
     for src, tgt in sides:
         parents[root(src)] = root(tgt)
     # Ranks ignore file and row, so a set that is stored in other files has the same splits.
-    ranks = [seeded_rank(str(seed), "split", pair.uid) for pair in pairs]
+    ranks = [seeded_sort_key(str(seed), "split", pair.uid) for pair in pairs]
     groups: dict[str, list[int]] = {}
     for number in sorted(range(len(pairs)), key=ranks.__getitem__):
         groups.setdefault(root(sides[number][0]), []).append(number)

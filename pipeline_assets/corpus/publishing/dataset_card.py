@@ -279,7 +279,7 @@ def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
     lines += ["", *markdown_table(["input", "digest"], [*upstream])]
     ledgers = [manifest.identity.ledger for manifest in manifests if "ledger" in manifest.identity.counts]
     fates: Counter[tuple[str, str]] = Counter()
-    for fate, reason, count in (entry for ledger in ledgers for entry in ledger.fates()):
+    for fate, reason, count in (entry for ledger in ledgers for entry in ledger.other_outcomes()):
         fates[fate, reason] += count
     if ledgers:
         removed: list[list[str | int]] = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.snapshot.recipe import Unit
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def choose_pieces(
     can be fetched in parallel.
     """
     unit, amount = limit
-    ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
+    ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
     if unit == "files":
         return [Piece(group, group.rows) for groups in read_row_groups(ranked[:amount]) for group in groups]
     ordered: list[list[RowGroup]] = []  # ranked row groups of each file that has been read
@@ -49,7 +49,9 @@ def choose_pieces(
                 # two thirds, so that footers are read in vain only if later row groups are half as large again.
                 needed_files = (amount - total) * 2 // (3 * largest) if largest else 1
                 for groups in read_row_groups(ranked[rank : rank + max(needed_files, 1)]):
-                    ordered.append(sorted(groups, key=lambda group: seeded_rank(seed, group.file.path, group.number)))
+                    ordered.append(
+                        sorted(groups, key=lambda group: seeded_sort_key(seed, group.file.path, group.number))
+                    )
             if round_number < len(ordered[rank]):
                 group = ordered[rank][round_number]
                 rows = min(group.rows, amount - total) if unit == "documents" else group.rows

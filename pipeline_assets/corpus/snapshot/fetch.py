@@ -115,7 +115,7 @@ def fetch_pieces(
         if missing:
             progress.add(len(fetched), {"bytes": missing})
         else:
-            progress.add_finished(len(fetched))
+            progress.add_earlier(len(fetched))
     return [local[piece] for piece in plan.pieces]
 
 

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.readers.lines import lines_with_offsets
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.progress import Progress
 
 # Minimum amount to read from a drawn file: a request for a few rows costs as much as one for a thousand.
@@ -166,7 +166,7 @@ def draw_prefixes(
     than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all rows).
     """
     unit, amount = limit
-    ranked = sorted(files, key=lambda file: seeded_rank(seed, file.path))
+    ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
     drawn: dict[str, Prefix] = {}
     requests: dict[HubFile, int | None] = dict.fromkeys(ranked[:amount])
     if unit != "files":

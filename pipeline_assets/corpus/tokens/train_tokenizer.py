@@ -32,7 +32,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
@@ -86,7 +86,7 @@ def draw_shard(
             counts["rows"] += len(documents) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             for _, document in documents:
-                rank = int.from_bytes(seeded_rank(seed, document.doc_id)[:8], "big")
+                rank = int.from_bytes(seeded_sort_key(seed, document.doc_id)[:8], "big")
                 if rank < rate.sample:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
@@ -116,7 +116,7 @@ def train_tokenizer(
     counts = total_counts(receipts)
     _check_memory(counts["bytes"], staging.target)
     lines = [line for text in _drawn(staging, receipts, 0) for line in text.split("\n")]
-    seed = int.from_bytes(seeded_rank(recipe.seed)[:4], "big")
+    seed = int.from_bytes(seeded_sort_key(recipe.seed)[:4], "big")
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
     trained = train_unigram(in_order, recipe)
     del lines

@@ -33,7 +33,7 @@ def test_a_ledger_adds_up_where_every_row_came_out_or_has_a_reason() -> None:
 
     assert whole.adds_up
     assert str(whole) == "9 in = 4 out + 2 merged + 2 dropped + 1 rejected"
-    assert list(whole.fates()) == [("merged", "", 2), ("dropped", "score >= 3", 2), ("rejected", "no_text", 1)]
+    assert list(whole.other_outcomes()) == [("merged", "", 2), ("dropped", "score >= 3", 2), ("rejected", "no_text", 1)]
     assert not short.adds_up
 
 

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.snapshot.draw import choose_pieces
 from pipeline_assets.corpus.snapshot.recipe import Amount
-from pipeline_assets.spine.files import seeded_rank
+from pipeline_assets.spine.files import seeded_sort_key
 
 ROWS, TEXT_BYTES = 10, 1000
 
@@ -64,10 +64,10 @@ def drawn(footers: Footers, limit: tuple[str, int], seed: str = "seed") -> list[
 
 def test_rank_is_the_sha256_of_seed_and_parts_joined_by_nul() -> None:
     # printf 'seed\0a.parquet\0' | sha256sum, with the row group's number after the last NUL
-    assert seeded_rank("seed", "a.parquet").hex() == (
+    assert seeded_sort_key("seed", "a.parquet").hex() == (
         "bdc987891cb18260170bb665e787e150b2babe7bb0817657e8f0851ba737b5e3"
     )
-    assert seeded_rank("seed", "a.parquet", 7).hex() == (
+    assert seeded_sort_key("seed", "a.parquet", 7).hex() == (
         "5429e6351fe5e8a05a70ac3dc42441d8a1148acad4e29ac5e36e8ef238496f1d"
     )
 
