@@ -32,7 +32,7 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact unless it matches its recipe, and check it.
 
-    Checks with valid stored results run only if `rerun_checks`. A failed check raises no error; see
+    Checks with valid stored results run again only if `rerun_checks`. A failed check raises no error; see
     `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)

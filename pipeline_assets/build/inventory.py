@@ -81,7 +81,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is why its manifest is unreadable."""
+    """Artifact that no recipe requests; `damage` is the error of its broken manifest."""
 
     folder: Path
     name: str | None = None

@@ -212,7 +212,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
 def _has_downstream(folder: Path, root: Path) -> bool:
     """Check whether other artifacts were derived from the artifact in a folder.
 
-    If none was, its manifest can be replaced without `--replace`. If the manifest is unreadable, return True.
+    Without such artifacts, its manifest can be replaced without `--replace`. If it is unreadable, return True.
     """
     try:
         sealed = read_manifest(folder)

@@ -26,7 +26,7 @@ def is_commit(revision: str) -> bool:
 
 
 def revision_in(path: Path, dataset: str, systems: Systems) -> str:
-    """Return the recipe's revision of a dataset; empty if it has none.
+    """Return the recipe's revision of a dataset; an empty string if it is missing.
 
     Raises:
         UsageError: The recipe does not read the dataset, or reads it at several revisions.

@@ -34,8 +34,8 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version; if no head moved, of the newest version, or else the base recipe.
-        previous: Recipe file of the previous version, or else the base recipe; None if no head moved.
+        path: Recipe file of the version. If no head moved, file of the newest version, or else of the base recipe.
+        previous: Recipe file of the previous version, or else of the base recipe; None if no head moved.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed.
         unreachable: Errors of datasets whose head is unknown; their previous commits are used.
     """

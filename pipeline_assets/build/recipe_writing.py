@@ -26,8 +26,8 @@ def write_new_recipe(
     """Write a recipe of class `kind` into a data root; return recipe and file.
 
     Raises:
-        UsageError: A value is invalid. Or the file is not as `command` wrote it, or a folder has another artifact, and
-            `replace` is not set.
+        UsageError: A value is invalid; or, without `replace`, the file is not as `command` wrote it, or a folder has
+            another artifact.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.from_mapping(content, path)

@@ -1,4 +1,4 @@
-"""Systems: pages, that is modules, which define recipes and kinds of artifacts."""
+"""Systems: modules, called pages, that define recipes and kinds of artifacts."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return a kind's files that no digest covers; empty for an unknown kind."""
+        """Return names of a kind's files that no digest covers; empty if unknown."""
         return self.kinds[kind].labels if kind in self.kinds else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:

@@ -212,7 +212,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
-    listing=split_pin.list_fetched_split,
+    listing=split_pin.list_fetched,
 )
 
 
@@ -242,7 +242,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
-    listing=split_pin.list_fetched_split,
+    listing=split_pin.list_fetched,
     checks=(
         FILES,
         LEDGER,

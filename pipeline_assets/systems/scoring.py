@@ -42,7 +42,7 @@ _RAW = "nemotron/raw"
 def score_targets(
     recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """Return the targets of scores, of the report on them, and of subsets.
+    """Return the targets of scores, of the report on them, and of training subsets.
 
     `pools` maps each split (`dataset/split`) to the rows to score: its dataset's candidate pools, or its raw files.
     """
@@ -140,9 +140,9 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 def _list_fetched(target: Target, run: Run) -> Listing:
     """List the hub files that scoring fetches: the model, and raw rows."""
-    pools, missing = target.upstream[0], dict(model_pin.list_fetched_model(target, run).missing_bytes or {})
+    pools, missing = target.upstream[0], dict(model_pin.list_fetched(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
-        missing |= split_pin.list_fetched_split(replace(target, upstream=(pools,)), run).missing_bytes or {}
+        missing |= split_pin.list_fetched(replace(target, upstream=(pools,)), run).missing_bytes or {}
     return Listing(missing_bytes=missing)
 
 

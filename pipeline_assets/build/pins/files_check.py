@@ -131,7 +131,7 @@ def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
 
 
 def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield how a cached listing contradicts entries; nothing if none is cached."""
+    """Yield contradictions between a listing, if it is cached, and manifest entries."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:

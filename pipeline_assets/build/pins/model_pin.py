@@ -85,7 +85,7 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose among the files that the folder has now; its path must be absolute."""
+        """Choose the model's files in the folder; the folder's path must be absolute."""
         if not self.path.is_dir():
             raise UsageError("folder not found", self.path, "correct the model's `path`")
         if not has_files(self.path):
@@ -133,7 +133,7 @@ def list_model(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_fetched_model(target: Target, run: Run) -> Listing:
+def list_fetched(target: Target, run: Run) -> Listing:
     """List the files of a target's hub model, with the bytes missing in the cache."""
     [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
@@ -190,7 +190,7 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
 
 @contextlib.contextmanager
 def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
-    """Yield a folder of links; name the model instead in errors of the block."""
+    """Yield `linked`; in errors of the block, replace its path by the model's name."""
     try:
         yield linked
     except InputError as error:

@@ -61,7 +61,7 @@ def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
 def fetch_pinned(
     hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
 ) -> list[source_folder.SourceFile]:
-    """Fetch the whole files of a hub pin into the cache; return them in pinned order."""
+    """Fetch whole files of a hub pin into the cache; return them in the pin's order."""
     dataset, commit, listed = pinned_files(pin)
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
     files = []
@@ -84,7 +84,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Pin the files of a folder by hashing them; RetryableError if they change then."""
+    """Pin the files of a folder by hashing them; RetryableError if they change."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())

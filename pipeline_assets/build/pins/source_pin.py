@@ -56,7 +56,7 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
 def raise_if_detector_missing(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
     """Raise UsageError if the language detector of a source cannot be loaded.
 
-    Only sources are checked whose filtered documents (kind `kind`) are in `targets`, and are still to be built.
+    A source is checked only if its target of the kind `kind` is in `targets` and still to be built.
     """
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:

@@ -57,7 +57,7 @@ class SplitFolder(InputFolder):
         return self.choose_files().files
 
     def choose_files(self) -> SplitFiles:
-        """Choose among the files that the folder has now; its path must be absolute."""
+        """Choose the split's files in the folder; the folder's path must be absolute."""
         paths, card = _scan_folder(self.path)
         return find_split(paths, card, self.split, self.patterns, str(self.path))
 
@@ -102,7 +102,7 @@ def list_split(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_fetched_split(target: Target, run: Run) -> Listing:
+def list_fetched(target: Target, run: Run) -> Listing:
     """List the files of a target's hub split, with the bytes missing in the cache."""
     [raw] = target.upstream
     if raw.external_inputs is not None:
@@ -113,7 +113,7 @@ def list_fetched_split(target: Target, run: Run) -> Listing:
 
 @contextlib.contextmanager
 def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
-    """Yield the local files of a pinned split, in pinned order, for use in the block.
+    """Yield local files of a pinned split in the pin's order, for use in the block.
 
     For a sample of `max_rows` rows, large hub files are sparse: see the module's text. If the files of a folder differ
     from the pin, before or after use, InputError is raised.

@@ -72,7 +72,7 @@ class DocumentChanges:
     """Differences between the documents of two artifacts, matched by id.
 
     Attributes:
-        part: Member of the datasets that was compared; None for the rows of the artifacts themselves.
+        part: Name of the compared members of two datasets; None for the artifacts' own rows.
         changed: Documents with another text or other tokens.
         other_properties: Names of the other compared properties, as text.
         relabelled: Documents with equal text that differ in another property.
@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return what the content depends on, by topic, except recipe and hub commits."""
+    """Return the facts that determine the content, by topic; no recipe or hub commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -203,7 +203,7 @@ def _row_hashes(store: RowStore) -> Iterator[_Hashed]:
 
 
 def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return high and low half of 128 bits of each sha256; shape (2, values)."""
+    """Return 128 bits of each value's sha256 as high and low half; shape (2, values)."""
     digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
@@ -241,7 +241,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
 
 
 def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
-    """Append each record to the file of its part, `SIDE.PART` in a folder."""
+    """Append each record to the file of its part, `SIDE.PART` in `folder`."""
     # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
     # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)

@@ -89,7 +89,7 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def excerpt_text(self, text: str) -> str:
-        """Return the user's first message, or the whole text if there is no such message."""
+        """Return the first message of the user; without a user message, the whole text."""
         return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
 
 
@@ -185,7 +185,7 @@ def license_tag(part: Part) -> str:
 
 
 def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Find the fate of a normalised row by its source row; None for other rows."""
+    """Return a normalised row's fate in `store` by its source row; None if not found."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]

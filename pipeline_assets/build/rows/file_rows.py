@@ -65,7 +65,7 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """Find the first row of a file with these values, by column; None if none."""
+        """Find the first row of a file with these values, by column; None if not found."""
         if self.struct is None:
             return find_row(path, values)
         expected = tuple(values.values())
@@ -123,7 +123,7 @@ class FileRows(RowStore):
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """List the number of the first row with an id; empty if no row has this id."""
+        """Return the number of the first row with an id, in a list; empty if not found."""
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 
@@ -132,7 +132,7 @@ class FileRows(RowStore):
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """Find the first row with these values, by column; return file and row in it."""
+        """Find the first row with these values, by column; return file and row number."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:

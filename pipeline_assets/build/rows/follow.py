@@ -61,7 +61,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow the documents and rejects with an id, from corpora read from files on."""
+    """Follow documents and rejects with an id, starting in corpora read from files."""
     for folder, summary in stores.lineage.sealed.items():
         kind = stores.kinds.get(summary.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:

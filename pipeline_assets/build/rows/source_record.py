@@ -20,8 +20,8 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return the record of a source row: a line without its newline, or a row as JSON.
 
-    A hub file is fetched whole, unless it is uncompressed JSON lines and the row is given in bytes: then only its
-    blocks are fetched.
+    Of uncompressed JSON lines on a hub, only blocks with the row are fetched if its place is in bytes. Other hub files
+    are fetched whole.
 
     Raises:
         UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.

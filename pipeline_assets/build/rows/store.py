@@ -215,14 +215,14 @@ class RowStore(ABC):
         return self._listings[source]
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the row that came from a source row; None if no row did.
+        """Find the row that came from a source row; None if not found.
 
-        Return its number, and whether the source row is only a part of the row, such as an answer of a thread.
+        Return its number, and whether the source row is only a part of its text, such as an answer of a thread.
         """
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return the fate of an upstream row in this artifact; None if it was no input."""
+        """Return an upstream row's fate in this artifact; None if it was not an input."""
         return None
 
     def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:

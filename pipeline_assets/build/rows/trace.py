@@ -50,7 +50,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document: of the artifact, or of the corpus that became its tokens.
+    """Text of a document, stored in the artifact or in the corpus that it tokenizes.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.

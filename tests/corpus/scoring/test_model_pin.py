@@ -19,13 +19,7 @@ from safetensors.numpy import load_file
 from pipeline_assets.build import drive
 from pipeline_assets.build.kind import Job, Kind, file_builder
 from pipeline_assets.build.pins.files_check import check_hub_cache
-from pipeline_assets.build.pins.model_pin import (
-    ModelSection,
-    list_fetched_model,
-    list_model,
-    model_folder,
-    read_model_folder,
-)
+from pipeline_assets.build.pins.model_pin import ModelSection, list_fetched, list_model, model_folder, read_model_folder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -94,9 +88,7 @@ def meddle(folder: Path) -> None:
     """What a test does while the model is used."""
 
 
-LOOK = Kind(
-    "lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", listing=list_fetched_model
-)
+LOOK = Kind("lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", listing=list_fetched)
 KINDS = (LOOK,)
 
 
@@ -322,7 +314,7 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
     of_hub, of_folder = pin_of(name=NAME, revision=published(hub)), pin_of(path=str(written(tmp_path / "tiny")))
     look = LOOK.target("mine", {}, [of_hub])
 
-    listed, before = list_model(of_hub, run), list_fetched_model(look, run)
+    listed, before = list_model(of_hub, run), list_fetched(look, run)
     artifact, _ = built(of_hub, run)
 
     here = ("config.json", "model.safetensors.index.json")
@@ -330,9 +322,9 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
     assert before.missing_bytes == {
         f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()
     }
-    assert set((list_fetched_model(look, run).missing_bytes or {}).values()) == {0}
+    assert set((list_fetched(look, run).missing_bytes or {}).values()) == {0}
     assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
-    assert list_fetched_model(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
+    assert list_fetched(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
 
 
 @pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
