@@ -1,12 +1,12 @@
-"""Modal app for NLL scoring: the kernel of `corpus.scoring` between two volumes.
+"""Modal app for NLL scoring, whose containers run the kernel of `corpus.scoring`.
 
     modal deploy modal_jobs/nll_scoring.py        # for `corpusmill nemotron score --launcher modal`, and Dagster
     modal run modal_jobs/nll_scoring.py --dry-run # estimate work and cost
     CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
 
-CORPUSMILL_MODAL_* configure containers, see `modal_settings`. Only `fetch` reads from the hub. Modal passes an
-interrupted input to another container even without `retries`; that container scores the shard again. Containers have
-only the packages that scoring imports, all pinned.
+`fetch` copies pools and model from the hub to one Modal volume; `score` reads that volume and writes to another one.
+CORPUSMILL_MODAL_* configure containers, see `modal_settings`. Modal passes the input of an interrupted container to
+another one even without `retries`; the shard is scored again. Containers have only the pinned packages of scoring.
 """
 
 import contextlib
@@ -78,9 +78,9 @@ settings: dict[str, str | None] = {
 
 @contextlib.contextmanager
 def _portable_errors() -> Iterator[None]:
-    """Convert errors of a block to classes that cannot be confused with Modal's own.
+    """Convert a container's errors to InputError or RuntimeError.
 
-    The caller would otherwise treat a Modal or system error of the block as an error of its call.
+    To the caller, an error class of Modal or of the system means that the call itself failed.
     """
     try:
         yield
@@ -105,7 +105,7 @@ def _portable_errors() -> Iterator[None]:
     region=SETTINGS.region,
 )
 def fetch(request: str) -> str:
-    """Fetch pools and a model from the hub to the volume of files."""
+    """Fetch missing files of pools and models to their volume, and return the request."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
@@ -130,7 +130,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score a shard into the volume of scores, and return its receipt."""
+    """Score a shard, write its scores to their volume, and return the receipt as JSON."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)
@@ -153,7 +153,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens; below 512 it counts rows, as in other scorers."""
+    """Return BATCH_SIZE in tokens; a value below 512 is a number of rows."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
@@ -172,7 +172,7 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
 
 @app.local_entrypoint()
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
-    """Score pools of a hub, configured by environment variables.
+    """Score pools of a hub; environment variables set the options of `nemotron score`.
 
     CANDIDATE_DATASET_ID, CANDIDATE_REVISION (default: its head), CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (default:
     its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.

@@ -37,14 +37,17 @@ _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
-    `recipe_by_folder` finds the assets of inputs that other recipes build.
+    `recipe_by_folder` gives the recipes of inputs that other recipes build.
     """
     by_kind = events.targets_by_kind(recipe)
     return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
 def dagster_name(name: str) -> str:
-    """Return a name in letters, digits and underscores, with a hash if it had others."""
+    """Return a name that Dagster allows; a changed name ends with a hash.
+
+    Characters other than letters, digits and underscores become underscores.
+    """
     valid = _INVALID_IN_NAME.sub("_", name)
     return valid if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -86,10 +89,10 @@ def build_asset(
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return the asset of a kind, whose step builds or checks one artifact.
+    """Return the asset of a kind, whose step builds one artifact or only checks it.
 
-    A step that only checks, and for which no partition is chosen, checks all sealed `targets`. `find_target` returns
-    the artifact of a partition, and the run that builds it.
+    A step that only checks covers all sealed `targets` if no partition is chosen. `find_target` returns the target of a
+    partition, and the run settings of its build.
     """
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(
@@ -134,7 +137,7 @@ def build_asset(
 def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield none while inputs are missing."""
+    """Build an artifact and yield its events; yield nothing while it waits for inputs."""
     if _waits_for_inputs(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -166,9 +169,9 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.Re
 
 
 def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
-    """Return the mapping of upstream to downstream partitions; None for the default.
+    """Return the mapping for pairs of upstream and downstream partitions.
 
-    The default is right if each partition depends on the one with its name, or if one side has no partitions.
+    None stands for Dagster's default: one of the assets has no partitions, or partitions of equal names are paired.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in pairs:
@@ -181,7 +184,10 @@ def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.Part
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
-    """Check whether an artifact lacks inputs of other partitions, and log them."""
+    """Check whether to wait for missing or stale inputs; raise if an input failed.
+
+    An artifact waits only if an artifact upstream of it belongs to another partition.
+    """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
     missing = [
@@ -196,7 +202,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target or one of its inputs belongs to another partition."""
+    """Check whether a target or an artifact upstream of it has another partition."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 
@@ -215,9 +221,9 @@ def _check_results(
 
 @contextlib.contextmanager
 def as_failure(root: Path, retries: int) -> Iterator[None]:
-    """Convert an expected error to a one-line dg.Failure, a transient one to a retry.
+    """Raise dg.Failure for an expected error, dg.RetryRequested for a transient one.
 
-    `retries` is the number of earlier retries of the step; `root` is named in messages about full disks.
+    `retries` is the number of the step's earlier retries; messages about full disks name `root`.
     """
     try:
         with os_errors_explained(root):

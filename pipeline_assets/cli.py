@@ -1,6 +1,6 @@
 """The `corpusmill` program.
 
-Results go to stdout, progress to stderr. Exit status 0 means success, 1 a negative result, 2 wrong usage.
+Results go to stdout, progress to stderr. Exit status 0 means success, 1 a negative result or failure, 2 wrong usage.
 
 The module of a command is imported only when the command or its help is requested, because imports of the hub client
 and Dagster take seconds.
@@ -61,7 +61,7 @@ app = typer.Typer(
 
 
 def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
-    """Add a command to a group; its function and options are loaded when needed."""
+    """Add a command to a group; `load` returns its function when the command is used."""
 
     class Lazy(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
@@ -128,7 +128,7 @@ class _LeadingOptions(Settings):
 
 
 def _set_leading_options(**values: Any) -> None:
-    """Set the run settings that the user passed before the command's name."""
+    """Set the environment variables of options passed before the command's name."""
     export_settings({name: value for name, value in values.items() if name != "version"})
 
 
@@ -172,7 +172,7 @@ def main() -> None:
 
 
 def _check_encoding() -> None:
-    """Refuse names that are not UTF-8, which Parquet and the UI's database need."""
+    """Raise if an argument or folder is not UTF-8, which Parquet and the UI need."""
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("the name is not UTF-8", name, "rename the file or folder")

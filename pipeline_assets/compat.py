@@ -1,4 +1,4 @@
-"""Private names of libraries, each with a test in tests/test_compat.py.
+"""Private functions of libraries, each with a test in tests/test_compat.py.
 
 Functions import the libraries that they need, so that loading this module loads none.
 """
@@ -36,7 +36,7 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 
 
 def run_dagster(start_process: Callable[..., Any]) -> None:
-    """Run the `dagster` command of `sys.argv` with another process starter.
+    """Run the `dagster` command of `sys.argv`; `start_process` starts its processes.
 
     `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for the webserver.
     """
@@ -83,8 +83,8 @@ def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcor
 def skip_numba_extensions() -> None:
     """Stop numba from loading extensions that kernels do not use.
 
-    At its first call, numba loads the types of other libraries, and for linear algebra the BLAS of scipy. Each takes a
-    third of a second per process: of the types, those of awkward, a dependency of gigatoken.
+    At its first call, numba loads the types of other libraries, such as awkward (a dependency of gigatoken), and
+    scipy's BLAS for linear algebra. Each of the two takes a third of a second per process.
     """
     from numba.core import entrypoints
     from numba.np import linalg

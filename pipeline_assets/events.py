@@ -31,7 +31,7 @@ _MAX_REPORTED = 50  # partitions of an asset in the description of a check
 def upstream_keys(
     target: Target, recipe: str, recipe_by_folder: RecipeByFolder, names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Return the inputs of an artifact by asset, except those of unknown recipes."""
+    """Group an artifact's inputs by asset key, except inputs of unknown recipes."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe
@@ -41,10 +41,10 @@ def upstream_keys(
 
 
 def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.AssetKey]) -> str:
-    """Return the code version of an asset: its stage version and a hash.
+    """Return the code version of an asset: the version of its stage, and a hash.
 
     The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
-    shows the asset as stale until partitions that are still up to date are reported with the new version.
+    shows all partitions as stale, until the ones that are still up to date are reported with the new code version.
     """
     contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
     nodes = sorted(key.to_user_string() for key in sources)  # Dagster shows an asset as stale if its edges change
@@ -57,8 +57,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code: Code version, see `code_version`; another text if the artifact is stale.
-        upstream: Inputs by asset; external inputs have no targets.
+        code: See `code_version`; the stage's version for a version of a recipe; another text if stale.
+        upstream: Inputs by asset; the list of an external input is empty.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
 
@@ -70,7 +70,7 @@ class AssetView:
 
 
 def targets_by_kind(recipe: Recipe) -> dict[str, list[Target]]:
-    """Group the targets of a recipe by kind, upstream first; each kind is an asset."""
+    """Group the targets of a recipe by the name of their kind, upstream first."""
     targets: dict[str, list[Target]] = {}
     for target in recipe.targets():
         targets.setdefault(target.kind.name, []).append(target)
@@ -98,10 +98,10 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
 def materialization(
     artifact: Artifact, view: AssetView, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
-    """Return the event of an artifact that no Dagster run of its asset built.
+    """Return the event of an artifact that the step of its asset did not build.
 
-    Its tags (content, code version and inputs) are those that a run would set, so that Dagster's staleness is correct.
-    A new version of a recipe is added to the instance's partitions.
+    The event has the tags (content, code version and inputs) that the step would set, so that Dagster's staleness is
+    correct. A new version of a recipe is added to the instance's partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:
@@ -128,7 +128,7 @@ def materialization(
 
 
 def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
-    """Return the newest data and code version of each partition of an asset."""
+    """Map each partition of an asset to its newest data version and code version."""
     latest = instance.event_log_storage.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
@@ -149,7 +149,7 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
 
 
 def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
-    """Return the arguments of a Dagster check event for results by partition.
+    """Return the arguments of one Dagster check event for results by partition.
 
     The event passes if all results pass. The description lists failed results first.
     """
@@ -174,7 +174,7 @@ def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, A
 def evaluations(
     key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield an evaluation for each check of a kind that has results in some partition."""
+    """Yield a Dagster evaluation for each check of a kind that has results."""
     for check in kind.checks:
         by_partition = {
             partition: result

@@ -1,8 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and neither
-its build nor a run of its recipe has finished since the second-last tick of the schedule. A run may thus take as long
-as the time between two ticks.
+Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and none of
+these happened since the second-last tick of the schedule: its build or a successful run of its recipe ended, or the
+recipe was edited. A run may thus take as long as the time between two ticks.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Freshness:
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """Yield the check results of each asset by partition; the instance has the runs."""
+        """Yield the check of each asset with its results at the time `now`, by partition."""
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)

@@ -53,7 +53,7 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root; RetryableError for database errors."""
+    """Open the instance of a data root; RetryableError for database and disk errors."""
     home = instance_home(root)
     try:
         with _instance(home) as instance:
@@ -111,7 +111,7 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _create(home: Path) -> None:
-    """Create missing databases and the configuration under a lock."""
+    """Write the configuration, and replace incomplete databases, under a lock."""
     deadline = time.monotonic() + _MAKING_S
     while True:
         try:

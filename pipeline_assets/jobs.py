@@ -51,16 +51,16 @@ def build_job(name: str, description: str, recipe: str, root: Path, act: JobWork
 
 
 def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
-    """Return the job that builds all artifacts of a recipe, of every partition."""
+    """Return the job that builds all artifacts of a recipe, in all partitions."""
     description = f"Builds every artifact of {recipe.name} that is not up to date"
     act = functools.partial(build_all, recipe=recipe)
     return build_job(dagster_name(recipe.name), description, recipe.name, root, act)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
-    """Build all artifacts of a recipe and yield their events.
+    """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    If an artifact fails, InputError is raised after all artifacts that do not depend on it are built.
+    If an artifact fails, InputError is raised after all independent ones are built, but a RetryableError at once.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -69,9 +69,10 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build the recipe's version of the run's date and yield its events.
+    """Build the recipe's version of the run's date, or its newest if no head moved.
 
-    If the head of a dataset is unknown or an artifact fails, InputError is raised after all others are built.
+    Yield events that the UI lacks. Errors are raised as by `build_all`, also if the heads of some datasets are unknown.
+    Without an error, old versions are deleted last.
     """
     version = version_for(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -86,7 +87,10 @@ def repin(
 
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
-    """Build all artifacts, yield events that the UI lacks, and return the failures."""
+    """Build all artifacts, yield events that the UI lacks, and return the failures.
+
+    The only failure is raised if nothing is left to build; a RetryableError at once.
+    """
     waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))
@@ -114,7 +118,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact if the UI lacks them; failed checks always."""
+    """Yield an artifact's events if the UI lacks them; if a check failed, all checks."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
@@ -128,9 +132,10 @@ def _new_events(
 def verify_sample(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
 ) -> Iterator[Event]:
-    """Verify a sample of every sealed artifact and yield a check for each asset.
+    """Verify a sample of a recipe's sealed artifacts; yield a check for each asset.
 
-    If a file differs from its manifest, InputError is raised after all checks.
+    Artifacts that do not match the recipe are not read. If a file differs from its manifest, InputError is raised after
+    all checks.
     """
     share, findings = Sample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
@@ -158,12 +163,12 @@ def verify_sample(
 
 
 def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """List the artifacts of a recipe with their assets; reread all recipes."""
+    """Return the targets of a recipe, each with its `AssetView`; reread all recipes."""
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
 def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str:
-    """Format an artifact's digest with the changes of its counts since `previous`."""
+    """Format an artifact's digest, with changes of its counts since recipe `previous`."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
     if previous is not None:

@@ -6,7 +6,7 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 |---|---|
 | `run` | builds the artifacts of the recipe that are not up to date |
 | `repin` | reads the heads on the hub; if one moved, writes the recipe of that day or week; builds the newest version |
-| `verify` | reads a sample of all sealed artifacts of the recipe, another one each time |
+| `verify` | reads a sample of all sealed artifacts of the recipe, another one each day |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
@@ -87,9 +87,9 @@ class Scheduled(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Read the schedules of a data root and the project, and errors of files.
+    """Read the schedules of a data root and the project, and errors of invalid files.
 
-    A schedule of the data root overrides that of the project with its name.
+    A schedule of the data root overrides the project's schedule of the same name.
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []

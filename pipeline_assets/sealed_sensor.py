@@ -1,7 +1,7 @@
 """The sensor that reports artifacts which were built without Dagster.
 
-They were built by a command or on another machine. If the instance was lost, the sensor fills the new one with the
-newest content of each artifact and its check results.
+They were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new instance
+the newest content of each artifact and its check results.
 """
 
 import contextlib
@@ -93,7 +93,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
 
 
 def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List the artifacts in a data root, upstream first, once per requesting recipe."""
+    """List sealed artifacts, upstream first, once for each recipe that requests them."""
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
@@ -167,7 +167,10 @@ def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInst
 
 
 def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
-    """Check whether a target or one of its inputs is stale; `known` caches by `id`."""
+    """Check whether an artifact is stale, or one upstream is stale, damaged or failed.
+
+    `known` caches results by `id` of the target.
+    """
     if id(target) not in known:
         states = [upstream.state(root)[0] for upstream in target.upstream]
         known[id(target)] = (
@@ -179,7 +182,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
 
 
 def _must_report(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether to report an evaluation; damage that a sample found is kept."""
+    """Check whether to report an evaluation; a failure found by a sample is kept."""
     if known is None:
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

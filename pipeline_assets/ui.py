@@ -1,6 +1,6 @@
 """The command `ui`: a guarded `dagster dev` on a data root.
 
-Dagster's home is in the data root. Servers on loopback add the hub of a demo, and the sealed reports as pages.
+Dagster's home is in the data root. Other servers on loopback serve the demo's hub and the pages of sealed reports.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def ui(
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed
 
-    with serve_reports(data.absolute(), port + 1) as pages, _hub_url(data) as hub:
+    with serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
@@ -108,8 +108,8 @@ def _accepts_connections(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _hub_url(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the hub of a demo, and yield environment variables with its address."""
+def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
+    """Serve the demo's hub if the data root has one, and yield variables for clients."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -122,7 +122,7 @@ def _hub_url(root: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
-    """Serve the reports of a data root, and yield the variable with their address.
+    """Serve the reports of a data root, and yield the variable with the address.
 
     If the port is in use, a free one replaces it.
     """

@@ -69,7 +69,7 @@ def _asset(
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
-    """Return the upstream assets: those of the recipe by version, others as a whole."""
+    """Return dependencies: by version on the recipe's assets, else on all partitions."""
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:

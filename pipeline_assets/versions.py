@@ -1,7 +1,7 @@
 """Versions of recipes as partitions.
 
 A version is a separate recipe, `NAME_YYYYMMDD`, with its own folders. In Dagster its artifacts are partitions of the
-assets `<system>/NAME/versions/<artifact>`: the version, with its source if the artifact has one (`web|20261123`).
+assets `<system>/NAME/versions/<artifact>`. A partition is named by the date, or by source and date (`web|20261123`).
 """
 
 import re
@@ -24,7 +24,7 @@ class Version(NamedTuple):
     date: str
 
     def partition(self, source: str | None) -> str:
-        """Return the partition of this version's artifact, of a source if it has one."""
+        """Return the version's partition in an asset: its date, or source and date."""
         return self.date if source is None else dg.MultiPartitionKey({SOURCE: source, VERSION: self.date})
 
     def key(self, kind: str) -> dg.AssetKey:
@@ -51,7 +51,10 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
 
 
 class AssetPartition(NamedTuple):
-    """Asset and partition that show an artifact; `version` is None without a version."""
+    """Asset and partition that show an artifact.
+
+    `version` is None if the recipe is not a version of another one.
+    """
 
     key: dg.AssetKey
     partition: str | None
@@ -70,7 +73,7 @@ def asset_partition(kind: str, partition: str | None, recipe: str, names: Collec
 
 
 def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
-    """Return the partitions of an asset with versions: dates, or source and date."""
+    """Return the partitions of an asset of versions: dates, or sources and dates."""
     versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
@@ -79,7 +82,7 @@ def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsD
 
 
 def split_partition(partition: str) -> tuple[str | None, str]:
-    """Split the partition of a run into source and date."""
+    """Split a partition into its source, or None, and its date."""
     if isinstance(partition, dg.MultiPartitionKey):
         keys = partition.keys_by_dimension
         return keys[SOURCE], keys[VERSION]
@@ -91,7 +94,7 @@ def version_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `pairs` are sources of upstream and downstream artifacts; `source_mapping` maps sources, None by equal names.
+    `pairs` are sources of upstream and downstream artifacts; `source_mapping` maps sources, None to equal names.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():

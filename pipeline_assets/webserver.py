@@ -28,7 +28,7 @@ _WEBSERVER = "dagster_webserver"
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses requests from the web pages of other servers.
+    """ASGI middleware that refuses other servers' web pages, and queries in URLs.
 
     Any port is accepted, because the UI may have another port behind an SSH tunnel.
     """

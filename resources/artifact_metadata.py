@@ -27,7 +27,7 @@ _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "pea
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
-    """Return digest, path, counts, ledger, preview, measured and planned costs.
+    """Return Dagster metadata of an artifact: digest, counts, ledger, costs, preview.
 
     `was_current`: the artifact was up to date, so nothing was built.
     """
@@ -82,7 +82,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
 
 
 def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
-    """Return the columns of text rows with their types; those in a struct by path."""
+    """Return names and types of a table's columns; a struct has `column.field` names."""
     try:
         shards = [] if store is None else store.table_shards()
     except UsageError:  # rows without text

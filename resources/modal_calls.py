@@ -57,7 +57,7 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, s
 
 
 @dataclass
-class ModalCalls:
+class ModalLauncher:
     """Launcher that calls the app for the score shards of a split.
 
     Ids of calls are stored in `STAGE.calls/SHARD.json`. A call whose result Modal no longer has is repeated, which
@@ -73,7 +73,7 @@ class ModalCalls:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: StagingView) -> None:
-        """Fetch pools and model to Modal's volume; join an earlier build's call."""
+        """Fetch pools and model to Modal's volume, or wait for an earlier build's fetch."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
@@ -81,11 +81,11 @@ class ModalCalls:
             raise _explain_error(outcome, ref)
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Yield receipts in job order; a thread per job calls, waits and commits.
+        """Yield receipts in job order; each job's thread calls, waits and commits.
 
-        Calls are canceled if the caller stops early or is interrupted, and if a call rejects its input (InputError). If
-        the process is killed, or a retry may help (RetryableError after three tries), calls keep running for the next
-        build.
+        At most `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted,
+        and if a call rejects its input (InputError). If the process is killed or an exception is unexpected, or a retry
+        may help (RetryableError after three tries), calls keep running for the next build.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
@@ -209,7 +209,7 @@ class ModalCalls:
         return replace(receipt, files=[replace(remote, path=local)])
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return settings, calls, seconds and cost, without starts of containers."""
+        """Return settings, calls, seconds and cost, not counting starts of containers."""
         seconds = round(sum(self._seconds), 3)
         usage = {"calls": self._calls, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}
@@ -241,7 +241,7 @@ def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
 
 
 def _explain_error(error: Exception, where: str) -> InputError:
-    """Convert an exception of Modal to an error with a fix."""
+    """Convert an exception of Modal to an InputError with a fix; keep an InputError."""
     if isinstance(error, InputError):
         return error
     detail = textwrap.shorten(str(error), 160, placeholder=" …")

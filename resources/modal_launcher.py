@@ -9,7 +9,7 @@ from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.staging import StagingView
-from resources.modal_calls import ModalCalls
+from resources.modal_calls import ModalLauncher
 
 logger = logging.getLogger("corpusmill")
 
@@ -51,7 +51,7 @@ class ModalLauncherFactory:
             raise refusal
 
     def _remaining(self, work: ScoreWork, finished: int) -> tuple[int, int]:
-        """Estimate the tokens and count the shards of a split that are not finished."""
+        """Return the estimated tokens and the number of a split's unfinished shards."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished, 0)
         return work.text_bytes // BYTES_A_TOKEN * remaining // max(shards, 1), remaining
@@ -83,7 +83,7 @@ class ModalLauncherFactory:
         tokens, _ = self._remaining(work, finished)
         earlier_cost = self.spent.get(key, 0.0)  # cost of an attempt that failed in this command
         self.spent[key] = earlier_cost + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
-        calls = ModalCalls(self.settings, self.salt, work)
+        calls = ModalLauncher(self.settings, self.salt, work)
         try:
             calls.fetch(folder)
             yield calls

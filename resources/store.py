@@ -97,9 +97,9 @@ class Launcher(dg.ConfigurableResource):
         self.remote()
 
     def remote(self) -> "RemoteLauncherFactory | None":
-        """Return the launcher on other machines; None to score on this machine.
+        """Return the factory of launchers on Modal; None to score on this machine.
 
-        It is created once, so that all steps of a run share its cost limit.
+        The factory is created once, so that all steps of a run share its cost limit.
         """
         if self._remote is None:
             self._remote = remote_launcher_factory(

@@ -96,7 +96,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
 
     digest = json.loads((train / "manifest.json").read_text())["identity"]["inputs"][0]["digest"]
     assert refused(without, 2) == (
-        f"{moved}: the folder is in no data root; pass the data root of its inputs with --data"
+        f"{moved}: the folder is not inside a data root; pass the data root of its inputs with --data"
     )
     assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (

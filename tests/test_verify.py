@@ -60,7 +60,8 @@ def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
     given = corpusmill("verify", moved, "--upstream", "--data", demo_root)
 
     assert (
-        refused(without, 2) == f"{moved}: the folder is in no data root; pass the data root of its inputs with --data"
+        refused(without, 2)
+        == f"{moved}: the folder is not inside a data root; pass the data root of its inputs with --data"
     )
     assert given.returncode == 0
     assert "intact: 12 of 12 files match their manifests, " in given.stdout

@@ -228,7 +228,7 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 
 
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
-    """Yield sections as YAML lines with notes, and number repeated source names."""
+    """Yield drafts of source sections as YAML lines, and number repeated source names."""
     uses: Counter[str] = Counter()
     for draft in drafts:
         content = dict(draft.content)

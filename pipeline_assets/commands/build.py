@@ -74,14 +74,14 @@ class Build(Flags):
         return self.run_settings(self.out_dir)
 
     def write_recipe(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
-        """Write a recipe of the options to the data root, and print its path."""
+        """Write a recipe with this content to the data root, and print its path."""
         group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
         recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
         terminal.print_lines([f"recipe {path}"], err=True)
         return recipe, path
 
     def build_recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
-        """Write a recipe of the options, and build its artifacts."""
+        """Write a recipe with this content to the data root, and build its artifacts."""
         recipe, path = self.write_recipe(kind, content)
         build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
 
@@ -91,7 +91,7 @@ class Build(Flags):
 
 
 def free_folder(out_dir: Path) -> Path:
-    """Return an output folder's absolute path, which must not be inside an artifact."""
+    """Return an output folder's absolute path; raise if it is inside an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
@@ -134,9 +134,9 @@ def build_recipe(
 ) -> None:
     """Build the artifacts of a recipe, and print a line for each.
 
-    With `partition`, build its artifacts and those without a partition. With `lines`, print these for each artifact
-    when it is sealed; the recipe then comes from options, which errors name instead of keys in the file. If `strict`,
-    warnings of checks end the command with status 1.
+    `partition` selects its own artifacts and those without a partition; `kinds` selects kinds. If `lines` is set, its
+    lines are printed for each artifact when the artifact is sealed, and errors name options instead of keys in the
+    recipe file. If `strict`, warnings of checks end the command with status 1.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root
@@ -162,7 +162,7 @@ def build_recipe(
 def _build(
     recipe: Recipe, requested: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None
 ) -> set[str]:
-    """Build artifacts, print failed checks, and return the roles of the built ones."""
+    """Build artifacts, print failures and failed checks, and return the built roles."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -226,7 +226,7 @@ def _format_count(count: object) -> str:
 
 
 def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
-    """Build targets, upstream first, print lines about each, and return the last one.
+    """Build targets in order, print `lines` of each artifact, and return the last one.
 
     Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
     """

@@ -78,7 +78,7 @@ class BuildInFolder(Flags):
         return self.folder.relative_to(self.root)
 
     def build(self, target: Target, lines: Lines = artifact_lines) -> None:
-        """Build a target in the folder, after its inputs, and print its lines.
+        """Build a target in the folder, after its inputs; print `lines` of each artifact.
 
         Warn of inputs outside of the data root, because lineage ends there.
         """
@@ -100,7 +100,7 @@ def dedup(
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
     build: BuildInFolder,
 ) -> None:
-    """Drop duplicates; the order of the sources decides which is first.
+    """Drop duplicates; the first in the order of the sources is kept.
 
     Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all
     """
@@ -120,7 +120,7 @@ def signatures(
     *,
     build: BuildInFolder,
 ) -> None:
-    """Store a corpus's signatures, for `dedup --seen` with later ones.
+    """Store a corpus's signatures, for `dedup --seen` of later corpora.
 
     Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/signatures/all
@@ -140,7 +140,7 @@ def explain(
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
-    """Show how likely pairs are found by similarity; recommend bands.
+    """Show how likely pairs of each similarity are found; recommend bands.
 
     Example: corpusmill dedup explain --threshold 0.8 --permutations 128
     """
@@ -195,7 +195,7 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return a section of a recipe, or of a file with no other section."""
+    """Return a section of a recipe ({} if missing), or of a file with no others."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -208,7 +208,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the inputs of a recipe's packed set: its last corpus, or its sources."""
+    """Return the corpora that a recipe packs: its last joint corpus, or its sources."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -252,9 +252,10 @@ def _input_targets(corpus: Target) -> Iterator[Target]:
 
 
 def decontaminated_target(corpora: Sequence[Target], place: Path, section: DecontaminationSection) -> Target:
-    """Return the decontaminated target of sources, or of one deduplicated corpus.
+    """Return the target that decontaminates sources or one deduplicated corpus.
 
-    A folder next to `place` receives the listings of the evaluation sets' files, which are upstream.
+    `place` is the target's folder. Listings of the evaluation sets' files are inputs of the target, built in a folder
+    next to `place`.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]

@@ -50,9 +50,9 @@ def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
 def folder_or_commit(
     hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
 ) -> Content:
-    """Return an input's recipe key: the `path` of a folder, or a hub's `revision`.
+    """Return the recipe key of an input: `path` of a folder, or `revision` on a hub.
 
-    Messages name the input by `option` and the revision by `revision_option`. None stands for the revision `main`.
+    Messages name the options `option` and `revision_option`. A `revision` of None stands for `main`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -83,8 +83,8 @@ def hub_source(
 ) -> dict[str, Any]:
     """Return the `sources` section that reads a config of a hub dataset.
 
-    The dataset's card names the licence and the files; a card without configs leaves the choice of files to their
-    names. The first file names the columns. `text` is the column of the text.
+    The dataset's card names the licence and the files; if the card has no configs, the file names decide which files
+    are read. The column names come from the first file; `text` is the column with the text.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -133,10 +133,10 @@ def hub_source(
 
 
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return a recipe's patterns for the `files` that a card's patterns match.
+    """Return patterns for a recipe that select `files` from all `listed` files.
 
-    Recipes match by fnmatch, whose `*` crosses folders. If the card's patterns select other files of the `listed` ones
-    that way, each file is named instead.
+    Recipes match by fnmatch, whose `*` crosses folders. If the card's `patterns` then select other files, each file is
+    named instead.
     """
     likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
@@ -144,14 +144,14 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
 
 
 def slugify(source: str) -> str:
-    """Lower the case of a name, and replace invalid characters by hyphens."""
+    """Return a name in lower case, with hyphens for invalid characters."""
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """List the folders of sealed artifacts by pattern, then by name.
+    """List the folders of sealed artifacts that patterns match, by pattern and path.
 
-    A pattern must match an artifact that no earlier pattern matches.
+    Raise if a pattern matches no artifact, or only folders of earlier patterns.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -167,14 +167,14 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Find the artifact of a folder, of one of its files, or of a sibling manifest."""
+    """Find the artifact of a folder, of a file in it, or of FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     places = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((place for place in places if (place / FILE_NAME).is_file()), None)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a sealed artifact of any recipe as an external target of these kinds."""
+    """Return a sealed artifact of one of these kinds as an external target."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -202,7 +202,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Map roles to artifacts of these kinds in a folder and its subfolders."""
+    """Return artifacts of these kinds below a folder by role; raise if roles repeat."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
@@ -211,13 +211,13 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
         target = sealed_target(place, *kinds)
         earlier = targets.setdefault(target.role, target)
         if earlier is not target:
-            what = f"{target.role} is sealed twice, also in {earlier.folder}"
-            raise UsageError(what, place, "pass the folder of one recipe")
+            what = f"{target.role} is sealed both here and in {earlier.folder}"
+            raise UsageError(what, place, "pass a folder that holds only one recipe's artifacts")
     return targets
 
 
 def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
-    """Return the absolute common folder of all inputs, and each input relative to it.
+    """Return the common folder of inputs, absolute, and each input's pattern below it.
 
     Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
     """

@@ -12,7 +12,7 @@ _LEDGER_COUNTS = ("ledger", "documents")
 
 
 def artifact_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield an artifact's summary; for a pin without files, the inputs it ignores."""
+    """Yield an artifact's summary lines; for one without files, the inputs not read."""
     identity = artifact.manifest.identity
     counts = identity.counts
     if not artifact.manifest.storage:
@@ -54,7 +54,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a row for each group, without columns that are zero in all groups."""
+    """Return a header and a row for each group, without columns that are all zero."""
     columns = dict.fromkeys(
         name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value
     )

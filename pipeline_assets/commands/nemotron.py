@@ -99,7 +99,7 @@ def run_all(
     *,
     build: Build,
 ) -> None:
-    """Build pools from the latest commits of the shipped six datasets.
+    """Build pools from the latest commits of the six shipped datasets.
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
@@ -136,7 +136,7 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return a dataset's current commit and splits; UNPINNED if it is unreadable."""
+    """Return `revision` and `splits` of a dataset's head; UNPINNED if unreadable."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -165,7 +165,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Find sealed rows below a folder: deduplicated ones, and other normalised ones.
+    """Find deduplicated rows below a folder, then normalised rows of other splits.
 
     A folder in hub layout stands for the rows that it was built from.
     """

@@ -33,8 +33,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    Each key of the section becomes an option. If the user omits the option, the content omits the key, unless null or
-    an empty list is a value of the key.
+    Each key of the section becomes an option. If an option without a default is omitted, so is its key, but a key that
+    may be null or a list gets null or an empty list.
     """
 
     section: type[pydantic.BaseModel]
@@ -161,7 +161,7 @@ def _keys(marked: Section) -> Iterator[_Key]:
 
 
 def _default(field: FieldInfo, option: Option) -> object:
-    """Return the default of an option; None if the section or the command decides."""
+    """Return an option's default: empty if required, None if the section decides."""
     if option.default is not ...:
         return option.default
     if field.is_required():
@@ -181,7 +181,7 @@ def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tup
 
 
 def _type(annotation: Any) -> Any:
-    """Return the type of an option; closed sets and decimals remain text."""
+    """Return the type of an option: list, bool, int, or text for everything else."""
     if get_origin(annotation) is tuple:
         return list[str]
     kinds = {annotation, *get_args(annotation)}

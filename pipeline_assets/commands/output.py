@@ -18,7 +18,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Name standard output, not the data root, in errors of writing to it."""
+    """Raise InputError about standard output if the block cannot write to it."""
     try:
         yield
     except BrokenPipeError:

@@ -99,7 +99,7 @@ def _warnings(plan: RecipePlan) -> list[str]:
 
 
 def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
-    """Yield a kind's artifacts by state, its first ones by name, and total figures."""
+    """Yield lines of a kind: counts by state, the first artifacts, total figures."""
     states = Counter(entry.status.condition for entry in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
     waiting = [entry for entry in artifacts if not entry.status.matches_recipe]
@@ -126,7 +126,7 @@ def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:
-    """Format the planned totals, each followed by its basis in brackets."""
+    """Format the planned totals, grouped by basis, with each basis in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS:
         figures = [entry.figures[name] for entry in waiting if name in entry.figures]

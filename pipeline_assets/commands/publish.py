@@ -72,7 +72,10 @@ def publish(
 
 
 def _publishable(folder: Path) -> Path:
-    """Return a sealed folder, or the only subfolder of rows from which no rows derive."""
+    """Return the folder if it is sealed, else the only final artifact below it.
+
+    An artifact is final if no other one below the folder was built from it.
+    """
     if (folder / FILE_NAME).exists():
         return folder
     places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))

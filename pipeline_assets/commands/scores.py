@@ -146,7 +146,7 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
 ) -> NemotronRecipe:
-    """Write the recipe that scores sealed pools of the data root, or pinned files."""
+    """Write the recipe that scores sealed pools of the data root, or external pools."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), build.run
     sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
@@ -197,7 +197,7 @@ def _sealed_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    Only files in `subdir` count, which may also be the name of a pool.
+    `subdir` restricts the files to a folder, or to the pool of this name.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None

@@ -20,7 +20,7 @@ def _setting(*names: str, **properties: Any) -> Any:
 class Settings:
     """Options that set environment variables, each named CORPUSMILL_<FIELD>.
 
-    None keeps the variable. The run, its workers and its libraries read the variables.
+    None or False keeps the variable. The run, its workers and its libraries read the variables.
     """
 
     workers: Annotated[

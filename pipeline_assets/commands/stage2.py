@@ -225,7 +225,7 @@ def _read_recipe(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root with its unpinned datasets pinned to their heads."""
+    """Copy a recipe to the data root, and pin its unpinned datasets to their heads."""
     recipe, source = _read_recipe(manifest, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
@@ -239,7 +239,10 @@ def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
 
 
 def _write_derived_recipe(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
-    """Write a copy of a recipe under a new name with a changed `tokenizer` section."""
+    """Write a copy of a recipe under a new name with a changed `tokenizer` section.
+
+    With an external tokenizer, only the sources of the token shards are kept.
+    """
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
     content |= {"name": slugify(name), "tokenizer": tokenizer | changes}

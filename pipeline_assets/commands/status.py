@@ -49,7 +49,7 @@ class KnownRecipe:
 
     @property
     def is_listed(self) -> bool:
-        """True unless no artifact exists of a readable recipe that the project ships."""
+        """False only for a readable recipe of the project that has no artifact here."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
@@ -137,7 +137,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 
 
 def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Return the reason of a state with the command to run; None if up to date."""
+    """Return why an artifact has its state, and the command to run; None if current."""
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":
         reason = f"{reason}; to repair it: {known.command_for(entry)}"

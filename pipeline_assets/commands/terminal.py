@@ -23,7 +23,7 @@ from pipeline_assets.spine.visible import VISIBLE
 
 
 def known_recipes(incomplete: str) -> list[str]:
-    """List recipes of the project and of CORPUSMILL_DATA by prefix."""
+    """List the recipe names that start with `incomplete`, for the shell to complete."""
     from pipeline_assets.build.recipe_paths import recipe_paths
 
     names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
@@ -53,9 +53,9 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
-    """Return the data root: `typed` by the user, the artifact's, or CORPUSMILL_DATA.
+    """Return the data root: `typed` if set, else the artifact's, else CORPUSMILL_DATA.
 
-    Commands without an artifact's folder fall back to `data`.
+    If the command has no artifact's `folder`, the default is `data`.
     """
     from pipeline_assets.spine.artifact import require_manifest
     from pipeline_assets.spine.lineage import find_data_root
@@ -63,7 +63,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
         require_manifest(folder)  # a folder that is not an artifact gets that error instead
-        raise UsageError("the folder is in no data root", folder, "pass the data root of its inputs with --data")
+        raise UsageError("the folder is not inside a data root", folder, "pass the data root of its inputs with --data")
     return existing_root(Path(root or "data"))
 
 
@@ -121,7 +121,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_age(then: datetime.datetime) -> str:
-    """Format the time since a moment, in the largest unit of at least two."""
+    """Format the time since a moment in the largest unit that gives at least 2: `3 h`."""
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -140,7 +140,7 @@ def join_first(names: Sequence[str], limit: int) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """Format rows as lines with aligned columns, right-aligned if in `numbers`."""
+    """Format rows as lines of columns; the column numbers in `numbers` align right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -157,13 +157,13 @@ def as_command(*words: object) -> str:
 
 
 def running_command() -> str:
-    """Return the running command as typed, quoted for the shell, without --fresh."""
-    return as_command(*(word for word in sys.argv[1:] if word != "--fresh"))
+    """Return the running command as typed, quoted for the shell."""
+    return as_command(*sys.argv[1:])
 
 
 @contextlib.contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """Print the command that continues the build after Ctrl-C or a retryable error."""
+    """Show how to continue after Ctrl-C, a retryable error or an unexpected exception."""
     try:
         with _stops_as_ctrl_c():
             yield
@@ -179,7 +179,7 @@ def resume_hint(command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """End the block on SIGTERM or SIGHUP as on Ctrl-C, unless ignored or handled."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP too, unless ignored or handled."""
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     process = os.getpid()
@@ -201,7 +201,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """Name recipe keys in errors of the block by file or option."""
+    """In errors of the block, name each recipe key with its file, or as its option."""
     try:
         yield
     except InputError as error:

@@ -200,7 +200,7 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def followed_json(followed: "FollowedRow") -> dict[str, Any]:
-    """Return a row's fates, in its own artifact and downstream, as JSON values."""
+    """Return as JSON values what became of a row, in its own artifact and downstream."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
         groups.setdefault(store.display_names.group, []).append(_fate_json(fate))

@@ -1,6 +1,7 @@
 """Generated conversations in the columns of the six Nemotron datasets.
 
-Each dataset has rows for each of its pools; each split has a duplicate and an invalid row.
+Each dataset has rows for each of its pools. Each split has a duplicate row and, except in Math-v2 and Math-Proofs-v1,
+an invalid row.
 """
 
 from collections.abc import Mapping

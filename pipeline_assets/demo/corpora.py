@@ -48,7 +48,7 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write the generated files of a system below a data root, except equal ones."""
+    """Write a system's generated files below a data root; keep files that are equal."""
     for path, data in FILES[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
@@ -56,7 +56,7 @@ def write_inputs(root: Path, system: str) -> None:
 
 
 def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
-    """Yield the files of a hub dataset: rows by split and path, then the card."""
+    """Yield a hub dataset's files: rows by split and path, then the card."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
         yield from _encoded(folder, files)
@@ -69,7 +69,7 @@ def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping
 def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in order.
 
-    `path` has fields of a page's record in braces. `columns` selects fields; `column=field` renames one.
+    `path` is a format string with fields of `_record`. `columns` selects fields; `column=field` renames one.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -81,7 +81,7 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
 
 
 def _record(page: Page, number: int, dump: str) -> Json:
-    """Return the fields from which rows of all datasets select, for page `number`."""
+    """Return all fields of page `number`, from which each dataset takes its columns."""
     bucket, step, half = page.digest[0] % 20, int.from_bytes(page.digest[1:3]), number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
     # In the others, it is in (2.5, 5), which rounds to 3 or more. So `int_score >= 3` drops about 15 %.
@@ -141,8 +141,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    Each copy is in the dump after its page: three texts with another id, two repeated ids (one without its last
-    paragraph), a text with a NUL, and an empty text, which is one bad row in a thousand.
+    Each copy is in the dump after its page (after the last dump, in the first). There are three texts with another id,
+    two repeated ids (one without its last paragraph), a text with a NUL, and an empty text, which is one bad row in a
+    thousand.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -179,9 +180,9 @@ def _nemotron() -> Files:
 def _stage2() -> Files:
     """Yield five datasets of pages and two of Python modules, with planted texts.
 
-    The five each have a text of one sentence and three that are not English. C4 also quotes three pages of FineWeb and
-    one of its own, and repeats the latter with a word changed. codeparrot also has modules of other licences, and a
-    duplicate, which starcoderdata has too.
+    Each of the five has a page of one English sentence and three pages in other languages. C4 also has pages that quote
+    three pages of FineWeb and one of C4, and a near duplicate of the latter. codeparrot also has two modules of other
+    licences and one module twice, which starcoderdata has too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
@@ -213,7 +214,7 @@ def _stage2() -> Files:
 def _stage_a() -> Files:
     """Yield a hub dataset, four sources in their real formats, and an evaluation set.
 
-    The dataset has planted pages of one sentence and a repeated id; Wikipedia has empty articles, like redirects, and
+    The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles, like redirects, and
     stubs. The notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some
     papers are mostly boilerplate of the publisher. The quiz has sentences of an article and of a paper.
     """
@@ -260,7 +261,7 @@ def _stage_a() -> Files:
 
 
 def _posts() -> Iterator[Json]:
-    """Yield posts: questions, each with two answers; the last question is deleted."""
+    """Yield posts: questions, each with two answers; the last question is left out."""
     for number in range(40):
         draw, first = Draw.named(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))

@@ -81,7 +81,7 @@ def demo(
 
 
 def missing_extras(system: System) -> list[str]:
-    """List the optional dependencies that a system's demo needs and that are missing."""
+    """List the missing extras of this package that a system's demo needs."""
     needs = _EXTRAS.get(system, {})
     return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
 
@@ -107,7 +107,7 @@ def _build_demo(system: System, root: Path, commits: Mapping[str, str], workers:
 
 
 def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and all upstream, unless an earlier demo has reproduced it."""
+    """Rebuild an artifact and all upstream unless an earlier demo did; return a line."""
     record = root / REBUILD_RECORD
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:

@@ -39,7 +39,7 @@ def is_folder(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file in an open folder, with the flags of `os.open`."""
+    """Open a regular file in the folder of a descriptor, with the flags of `os.open`."""
     file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder), "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -48,7 +48,7 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def stat_file(name: str, folder: int) -> os.stat_result | None:
-    """Return the status of a regular file in an open folder; None for anything else."""
+    """Return a regular file's status in the folder of a descriptor, else None."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Upload:
-    """Body of a PUT in a file, which is removed after the answer unless renamed."""
+    """Temporary file with the body of a PUT, removed after the answer unless renamed."""
 
     folder: int  # descriptor of the open folder that contains the file
     file: str
@@ -110,7 +110,7 @@ class AnsweringHub(Protocol):
 
     @property
     def uploads(self) -> Path:
-        """Folder of large files that no commit names yet."""
+        """Folder of uploaded large files, from which commits copy them."""
 
     def may_write(self, request: HubRequest) -> bool:
         """Check whether a request may change the hub."""
@@ -143,7 +143,7 @@ class OriginServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 handler of a connection, which limits bodies and spools uploads."""
+    """HTTP/1.1 handler of a connection; it limits bodies and writes uploads to files."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
@@ -185,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         return Upload(folder, name, digest.hexdigest())
 
     def _body_bytes(self, max_bytes: int) -> int | None:
-        """Return the length of the body; None after an answer that refuses it."""
+        """Return the body's length; if the body is refused, send an error and return None."""
         length = self.headers.get("Content-Length", "0")
         if not re.fullmatch("[0-9]{1,10}", length) or int(length) > max_bytes or "Transfer-Encoding" in self.headers:
             self.send_error(400)

@@ -33,7 +33,7 @@ class LoopbackHub:
 
     Each request reads the folder, without following links. A repo has one commit, whose id depends on its content; only
     that id and `main` are valid revisions. A file `.gated` in a repo requires a token to list or read files, `.private`
-    to see the repo at all. Any token may read; only `token` may write, by default a new one. Port 0 picks a free port.
+    to see the repo at all. Any token may read; only `token`, by default a new one, may write. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per answer on a repo's tree
@@ -50,7 +50,6 @@ class LoopbackHub:
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
-        """Start the servers of both origins."""
         if not self.folder.is_dir():
             what = "expected a folder, got a file" if self.folder.exists() else "folder not found"
             raise UsageError(what, self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
@@ -79,11 +78,9 @@ class LoopbackHub:
 
     @property
     def uploads(self) -> Path:
-        """Folder of large files that no commit names yet."""
         return self.folder / OBJECTS
 
     def may_write(self, request: HubRequest) -> bool:
-        """Check whether the hub is writable and a request may write."""
         return self._writes is not None and self._writes.may_write(request)
 
     def __enter__(self) -> Self:
@@ -109,7 +106,6 @@ class LoopbackHub:
         return commits
 
     def answer(self, origin: Origin, request: HubRequest) -> Answer:
-        """Answer a request from the folder's content."""
         try:
             return self._answer_storage(request) if origin == "storage" else self._answer_hub(request)
         except HubError as refused:
@@ -174,7 +170,7 @@ class LoopbackHub:
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
     def _tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
-        """Return a page of a folder's items by path; the cursor is the last path."""
+        """Return a page of a folder's items by path; a cursor is the page's last path."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
             raise HubError(404, "EntryNotFound", "No such folder", repo.commit)
@@ -198,7 +194,7 @@ class LoopbackHub:
         return Answer(302, {**linked, "Location": location})
 
     def _answer_storage(self, request: HubRequest) -> Answer:
-        """Serve large files by digest, without a token, like signed addresses."""
+        """Serve a large file by its digest, without a token, or store an upload."""
         match request.method, request.parts:
             case "PUT", ["upload", sha256] if self._writes is not None:
                 return self._writes.store_upload(request, sha256)
@@ -241,7 +237,7 @@ def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
 
 
 def _unknown_repo(request: HubRequest) -> HubError:
-    """Return the error of a missing repo; a private repo is missing without a token."""
+    """Return the error for a missing repo, or for a private repo without a token."""
     if request.has_token:
         return HubError(404, "RepoNotFound", "Repository not found")
     return HubError(401, "RepoNotFound", "Invalid username or password.")

@@ -61,7 +61,7 @@ class Repo:
         return _commit_id(self.files.values())
 
     def paths_below(self, folder: str, recursive: bool) -> list[str]:
-        """List a folder's files and folders by path; "" is the root."""
+        """List the paths of a folder's files and folders, sorted; "" is the root."""
         start = f"{folder}/" if folder else ""
         paths: set[str] = set()
         for path in self.files:
@@ -131,7 +131,10 @@ class RepoReader:
 
 
 def _repo_files(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path and status of each regular file of a repo."""
+    """Yield the path and status of each regular file of a repo.
+
+    `folder` is the repo's open descriptor. Hidden files and folders are skipped, except `.gitattributes`.
+    """
     for place, folders, names, inner in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
@@ -140,7 +143,7 @@ def _repo_files(folder: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _hash_file(path: str, source: FileInFolder, size: int) -> RepoFile:
-    """Hash a file once for its sha256 and its git blob id, or for LFS its pointer's.
+    """Compute a file's sha256, and the git blob id of the file or its LFS pointer.
 
     Spec of pointers: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
     """

@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
-A large file (LFS) is stored in `.objects` of the hub's folder until a commit names it. A lock makes each commit
-complete or absent for readers of this hub.
+A large file (LFS) is uploaded to `.objects` of the hub's folder, from which a commit copies it. Commits are made one at
+a time; a reader may see a part of a commit's changes.
 """
 
 import base64
@@ -32,9 +32,9 @@ _Change = tuple[str, bytes | str | None]
 
 
 class HubWrites:
-    """Writes below a hub's folder, one at a time, with the only token that may write.
+    """Writes of clients to a hub's folder; a single token permits them.
 
-    The function `read` reads a repo from the hub's folder, the repo's path below it and its name.
+    `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo.
     """
 
     def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:
@@ -154,7 +154,7 @@ class HubWrites:
         return None if state is None else state.st_size
 
     def commit(self, request: HubRequest, repo: Repo) -> Answer:
-        """Commit changes to the head; if the client names a parent, it must be the head."""
+        """Commit changes to the head; fail if the client names another parent."""
         self._check_writer(request)
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
@@ -170,7 +170,7 @@ class HubWrites:
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Parse a change: a path with its content, the sha256 of a stored file, or None."""
+        """Return a change: a path with content, a stored file's sha256, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

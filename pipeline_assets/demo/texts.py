@@ -1,4 +1,4 @@
-"""Texts of the demo, drawn from a table of words and seeded with their names."""
+"""Generated texts of the demo: sentences from tables of words, seeded by names."""
 
 import hashlib
 import itertools
@@ -55,7 +55,7 @@ class Draw(SplitMix64):
 
 @dataclass(frozen=True)
 class Page:
-    """A text at an address, whose hash determines the page's id, date and scores."""
+    """A text at a URL; the URL's hash determines the page's id, date and scores."""
 
     url: str
     text: str
@@ -72,7 +72,7 @@ class Page:
 
 
 def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[Page]:
-    """Generate pages of about 2,000 characters, every fortieth of 10,000 to 30,000."""
+    """Generate pages of 700 to 2,700 characters, every fortieth of 9,000 or more."""
     result = []
     for number in range(count):
         draw = Draw.named(f"{site} {number}")

@@ -45,10 +45,10 @@ def run(
         replace: Whether artifacts of another recipe may be replaced.
 
     Returns:
-        All artifacts of the recipe by kind, in the order of their partitions.
+        All artifacts of the recipe by kind, in the recipe's order.
 
     Raises:
-        InputError: An artifact cannot be built; a `UsageError` if the recipe is missing or invalid.
+        InputError: The recipe is missing or invalid (`UsageError`), or an artifact cannot be built.
     """
     root = Path(data)
     parsed = SYSTEMS.read_recipe(recipe_path(recipe, root), root)
@@ -61,7 +61,7 @@ def run(
 
 
 def open_folder(folder: Path | str) -> OpenedArtifact:
-    """Open the sealed artifact in a folder; raise `InputError` if it is damaged."""
+    """Open the sealed artifact in a folder; `InputError` if it is missing or damaged."""
     return OpenedArtifact(folder)
 
 

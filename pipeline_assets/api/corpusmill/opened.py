@@ -19,13 +19,12 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 
 class OpenedArtifact:
-    """Manifest of a sealed artifact, with access to its rows.
+    """A sealed artifact: its manifest, rows, documents and traces.
 
-    A method raises `UsageError` if it does not apply to the artifact's kind.
+    A method that does not apply to the artifact's kind raises `InputError`.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """Read the manifest of an artifact; raise `InputError` if it is damaged."""
         self.folder = Path(folder)
         self.manifest: Manifest = open_artifact(self.folder).manifest
 
@@ -36,26 +35,26 @@ class OpenedArtifact:
 
     @cached_property
     def rows(self) -> RowStore:
-        """Rows of the artifact by number and by id."""
+        """Store that reads the artifact's rows by number or id."""
         return open_rows(self.folder, SYSTEMS.kinds)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of a corpus in order, with one block of them in memory."""
+        """Yield the documents of a corpus in stored order, reading one block at a time."""
         if not isinstance(self.rows, DocumentRows):
             fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
             raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
         yield from self.rows.documents()
 
     def table(self) -> pa.Table:
-        """Return all rows of text as one Arrow table in memory, see `TableShard`."""
+        """Return all text rows in stored order as one Arrow table in memory."""
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[TracedRow]:
-        """Trace one row, document or token to its source row.
+        """Trace one row, document or token to its source rows; pass one of the arguments.
 
         Args:
-            row: Number of a row, from 0.
-            doc_id: Id of a document; a packed set may contain several parts of it.
+            row: Number of a row, from 0. A packed row has a result for each of its parts.
+            doc_id: Id of a document; a packed set may contain several parts of the document.
             token: Position of a token in the token file, from 0.
 
         Raises:
@@ -70,5 +69,5 @@ class OpenedArtifact:
         return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)
 
     def packed(self) -> PackedSet:
-        """Return the rows of a packed set as arrays, with their segments."""
+        """Open a packed set, whose rows and segments are then read as arrays."""
         return open_packed(self.folder)
