@@ -16,7 +16,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
-from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_name
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
@@ -66,7 +66,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
     table = [("dataset", "rows", "kept", "in pools", "pools")]
     for section in recipe.datasets:
         name = dataset_key(section.dataset)
-        targets = [target for target in recipe.targets() if dataset_name(str(target.partition)) == name]
+        targets = [target for target in recipe.targets() if dataset_of_partition(str(target.partition)) == name]
         rows, kept = (_ledgers(root, targets, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())

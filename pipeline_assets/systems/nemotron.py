@@ -24,7 +24,7 @@ from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inve
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe, SealedPools
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe, rows_recipe
-from pipeline_assets.corpus.nemotron.splits import dataset_name, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_of_partition, partition_key
 from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
@@ -96,7 +96,7 @@ class NemotronRecipe(Recipe):
                 pooled = pool_targets(self.name, kept, self.pools, self.publish)
                 targets += pooled
                 pools = {target.partition: target for target in pooled if target.kind.name == CANDIDATE_POOLS.name}
-                scored = {split: pools[dataset_name(split)] for split in scored}
+                scored = {split: pools[dataset_of_partition(split)] for split in scored}
         for sealed in self.sealed_pools:
             scored |= {f"{sealed.dataset}/{split}": external_pools(sealed) for split in sealed.splits}
         if self.scoring is not None:
@@ -178,7 +178,7 @@ def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
     """Group targets of splits by their dataset."""
     datasets: dict[str, list[Target]] = {}
     for target in splits:
-        datasets.setdefault(dataset_name(str(target.partition)), []).append(target)
+        datasets.setdefault(dataset_of_partition(str(target.partition)), []).append(target)
     return datasets
 
 

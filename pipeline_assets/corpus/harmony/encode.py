@@ -2,7 +2,8 @@
 
 Control tokens get their special ids; everything else is encoded as ordinary text. Ids of o200k Harmony equal
 openai-harmony's for the same rendering. The text between two control tokens is encoded separately, so that no text can
-produce a special id. Bodies of assistant messages count in the loss, without their terminators.
+produce a special id. A loss mode selects the bodies of assistant messages that count in the loss; terminators never
+count.
 """
 
 import itertools
@@ -37,11 +38,12 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
-    Without messages, the text is empty or only the opening of the next turn. The text equals openai-harmony's rendering
-    of the same messages for training, conversation or completion.
+    Without messages, the text is empty, or the opening `<|start|>assistant` of a completion. The text equals
+    openai-harmony's rendering of the same messages with the same ending.
 
     Raises:
-        Refusal: Names the message whose content has control tokens or a lone surrogate, or whose header is invalid.
+        Refusal: A content has special tokens or a lone surrogate, or a header is invalid. `Refusal.message` is the
+            number of the message.
     """
     kept = _rendered_numbers(messages, analysis)
     parts: list[str] = []
@@ -75,7 +77,7 @@ RENDERERS = {Template.HARMONY_1: render_harmony}  # by template; texts of plain/
 
 
 def _check_content(content: str) -> None:
-    """Raise `Refusal` at the first control token or lone surrogate."""
+    """Raise `Refusal` if a content has a special token or a lone surrogate."""
     if token := find_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
     if not content.isascii():
@@ -102,9 +104,10 @@ def _is_final(message: Message) -> bool:
 
 @dataclass(frozen=True)
 class AssistantAll:
-    """Loss mode of all assistant bodies.
+    """Loss mode in which the bodies of all assistant messages count.
 
-    `analysis` includes the analysis channel, `calls` the arguments of calls; a call on that channel needs both.
+    Bodies on the analysis channel count only with `analysis`, and arguments of calls only with `calls`. A call on the
+    analysis channel needs both.
     """
 
     name: ClassVar = "assistant_all"
@@ -113,19 +116,19 @@ class AssistantAll:
 
     @property
     def rule(self) -> str:
-        """Stored name with settings; its number changes whenever the spans of any text do."""
+        """Stored name and settings; the version changes if the spans of any text change."""
         return f"assistant_all/1 analysis={str(self.analysis).lower()} calls={str(self.calls).lower()}"
 
 
 @dataclass(frozen=True)
 class AssistantLast:
-    """Loss mode of the last assistant body, on any channel; none if it is a call."""
+    """Loss mode in which only the last assistant body counts, unless it is a call."""
 
     name: ClassVar = "assistant_last"
 
     @property
     def rule(self) -> str:
-        """Stored name; its number changes whenever the spans of any text do."""
+        """Stored name; the version changes if the loss spans of any text change."""
         return "assistant_last/1"
 
 
@@ -137,13 +140,13 @@ _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast
 
 
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
-    """Return the loss mode of a row by its rule, or by its mode without a rule.
+    """Return a row's loss mode from its columns `loss_mode` and `loss_rule`.
 
-    `assistant_all` without a rule includes analysis and calls.
+    Without a rule, `loss_mode` is used; `assistant_all` then includes analysis and calls.
 
     Raises:
-        ValueError: The rule is not in `LOSS_MODES`, even if the mode is known, since the rule may count other bodies;
-            or the rule is missing, and the mode is unknown.
+        ValueError: The rule is not in `LOSS_MODES`, since an unknown rule may count other bodies than its mode
+            suggests; or without a rule, the mode is unknown.
     """
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
@@ -173,12 +176,13 @@ def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
 
 @dataclass(frozen=True)
 class HarmonyTokens:
-    """Token ids of a text, with the bodies of its messages.
+    """Token ids of a text, with the positions of its message bodies.
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: Positions of the first token and of the terminator of each message, shape (messages, 2). They are equal
-            for an empty body.
+        bodies: For each message, the positions in `ids` of the first token of its body and of its terminator, shape
+            (messages, 2). Both are equal for an empty body.
+        losses: Tokens and characters of the text that the tokenizer cannot represent.
     """
 
     ids: NDArray[np.int32]
@@ -189,7 +193,7 @@ class HarmonyTokens:
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
     """Encode texts, with special ids for the control tokens in `STRUCTURE`.
 
-    If the tokenizer fails on a piece of a text, `Refusal.message` is the number of the text.
+    If the tokenizer cannot encode a text, raise `Refusal` with the number of the text as `message`.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text

@@ -1,8 +1,8 @@
 """Harmony messages with their headers, contents and control tokens.
 
 Seven control tokens structure a conversation (openai/harmony, docs/format.md, "Special Tokens"). Content must not
-contain them, nor any other text for which the vocabulary has a special id. Harmony has no escapes, so an encoder that
-allows special tokens would read such text as structure.
+contain any special token: a control token, or another text for which the vocabulary has a special id. Harmony has no
+escapes, so an encoder that allows special tokens would read such text as structure.
 
 A header is `author[ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]` (openai/harmony, docs/format.md, "Message
 format"). An author is a role, a role with a name (`user:ann`) or the name of a tool alone (`functions.lookup`).
@@ -33,10 +33,10 @@ _MAX_BARS = 16
 
 
 def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
-    """Find the first match of `SPECIAL` in a part of a text.
+    """Find the first special token (`SPECIAL`) in `text[start:stop]`.
 
-    Contents are long and rarely have a match. Searching a single character is many times faster than searching two, and
-    `|` is rare in most texts. It is frequent in tables, so after `_MAX_BARS` bars the pattern itself is searched.
+    A search for the single character `|` is many times faster than a search for `<|`, and most texts have few of them.
+    Tables have many, so after `_MAX_BARS` of them the regular expression searches the rest.
     """
     position = start
     for _ in range(_MAX_BARS):
@@ -52,8 +52,8 @@ def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
 class Reason(StrEnum):
     """Reason code under which a refused row is counted.
 
-    Contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (blanks that the
-    tokenizer fails on). Headers: `invalid_header_field`, `unknown_role`. Texts: `text_outside_messages`,
+    Contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
+    fails on a run of blanks). Headers: `invalid_header_field`, `unknown_role`. Texts: `text_outside_messages`,
     `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`, `no_next_role`. Tools:
     `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
@@ -77,12 +77,13 @@ class Reason(StrEnum):
 class Refusal(Exception):
     """Exception for a conversation or text that is not valid Harmony.
 
-    A single row is at fault, so a reader counts it and continues.
+    Only one row is at fault, so a reader of rows counts the row and continues.
 
     Attributes:
-        position: Position in characters: of the text when a text is read, of the message's content when one is
-            rendered; None if the fault is not in content.
-        message: Number of the message from 0, when messages are rendered; None when a text is read.
+        position: Character position of the fault: in the text that is parsed, or in the content of the message that is
+            rendered; None if the fault has no position.
+        message: Number, from 0, of the message that cannot be rendered, or of the text that cannot be encoded; else
+            None.
     """
 
     def __init__(self, reason: StrEnum, detail: str, position: int | None = None, message: int | None = None) -> None:
@@ -98,11 +99,11 @@ class Refusal(Exception):
 
 
 class Template(StrEnum):
-    """Format of rendered messages; its number changes whenever any text does.
+    """Format of a conversation as text, with a version number.
 
-    `harmony/1`: the rendering of openai-harmony 0.0.8, with missing object types of tool schemas filled in
-    (`with_object_types`). `plain/1`: only `<|start|>author<|message|>…<|end|>`, as in datasets without channels; it is
-    read, but not rendered.
+    The number changes whenever the text of any conversation changes. `harmony/1`: the rendering of openai-harmony
+    0.0.8, with missing object types of tool schemas filled in (`with_object_types`). `plain/1`: only
+    `<|start|>author<|message|>…<|end|>`, as in datasets without channels; it is parsed, but not rendered.
     """
 
     HARMONY_1 = "harmony/1"
@@ -113,7 +114,7 @@ class Analysis(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
-    on the final channel, analysis before the first final message is dropped, so that a single turn loses all of it.
+    on the final channel, analysis before the first final message is dropped. This is all the analysis of a single turn.
     """
 
     KEEP = "keep"
@@ -124,8 +125,9 @@ class Analysis(StrEnum):
 class Ending(StrEnum):
     """End of a rendered text.
 
-    `training`: as in `render_conversation_for_training`, a last assistant message on the final channel ends with
-    `<|return|>`. `conversation`: each message ends with its own token. `completion`: `<|start|>assistant` follows.
+    `conversation`: every message ends with `<|end|>`, or `<|call|>` if it is a call. `training`: the same, except that
+    a last assistant message on the final channel ends with `<|return|>`, as in `render_conversation_for_training`.
+    `completion`: as `conversation`, and `<|start|>assistant` follows.
     """
 
     TRAINING = "training"
@@ -140,7 +142,7 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 def content_text(content: JsonValue) -> str:
-    """Return a string as is, other values as JSON with sorted keys, NaN as null."""
+    """Return a string as is, other values as JSON: sorted keys, null for NaN and ±∞."""
     if isinstance(content, str):
         return content
     try:
@@ -159,11 +161,12 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 
 
 def compact_json(value: JsonValue) -> str:
-    """Encode a value as JSON without blanks, with keys in their own order.
+    """Encode a value as JSON without blanks, with keys in the given order.
 
-    Numbers are exact. openai-harmony reads them first, so the last digit of its output can differ for numbers with more
-    than 15 digits, below 1e-22 or above 1e22. A number that it cannot read (NaN, infinity, an integer beyond all
-    floats) raises `Refusal`, and so does a value that is nested deeper than `MAX_DEPTH`.
+    Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. In openai-harmony's
+    output, the last digit can differ for numbers with more than 15 digits, below 1e-22 or above 1e22. A number that
+    openai-harmony cannot read (NaN, infinity, an integer beyond all floats) raises `Refusal`, and so does a value
+    nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()
 
@@ -210,8 +213,9 @@ class Message(NamedTuple):
     """Message of a conversation; None stands for a missing header field.
 
     Attributes:
-        content: Text without control tokens; the sections of a system or developer message are part of it.
-        name: Tool name (`functions.lookup`), always set for a tool; else the name after the role.
+        content: Text without special tokens; in a system or developer message, it includes sections such as `# Tools`.
+        name: For a tool, its name (`functions.lookup`), never None; for another role, the name after the colon
+            (`user:ann`).
         recipient: Addressee. An assistant message with a recipient is a call, and its content holds the arguments.
         content_type: Format of the content, `<|constrain|>json` for the arguments of a call.
     """
@@ -240,11 +244,11 @@ def render_header(
 ) -> str:
     """Return the header between `<|start|>` and `<|message|>`.
 
-    The recipient `all`, which openai-harmony omits, is refused because it could not be read back.
+    The recipient `all`, which openai-harmony omits, is refused because it could not be parsed again.
 
     Raises:
-        Refusal: A field is empty, has blanks, `<` or a lone surrogate, or is longer than 256 characters; or a tool's
-            name is missing or would be read as another author.
+        Refusal: A field is empty, has blanks, `<` or a lone surrogate, or is longer than 256 characters; a tool's name
+            is missing or would be parsed as another author; or the content type begins with `to=`.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():
@@ -264,8 +268,8 @@ def render_header(
 def read_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | None:
     """Split an author into role and name; return None for an unknown author.
 
-    A name that is not a role belongs to a tool if it has a dot (`functions.lookup`), if its message has a recipient, or
-    if it is `python` or `tool`. Anything else may be a misspelt role.
+    An author that is not a role is a tool if it has a dot (`functions.lookup`), if its message has a recipient, or if
+    it is `python` or `tool`. Any other word may be a misspelt role, so it is unknown.
     """
     role, colon, name = author.partition(":")
     if (speaker := SPEAKERS.get(role)) is not None:

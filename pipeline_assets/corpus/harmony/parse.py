@@ -1,9 +1,9 @@
 """Parser of Harmony texts into messages with exact spans.
 
-Both templates are read, and variants that models and the official vectors write: a recipient before or after the
-channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
-for the recipient if the header names no other). Nothing is repaired: a text is read whole, or refused at its first
-fault.
+Texts of both templates are parsed, with variants that models and the official test vectors write: a recipient before or
+after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which
+openai-harmony takes for the recipient if the header names no other). Nothing is repaired: a text is parsed whole, or
+refused.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ _TERMINATORS = {str(terminator): terminator for terminator in Terminator}
 
 
 class Span(NamedTuple):
-    """Range of characters from `start` to `stop`, which is excluded."""
+    """Range of character positions, from `start` up to, but not including, `stop`."""
 
     start: int
     stop: int
@@ -66,7 +66,7 @@ class ParsedMessage(NamedTuple):
 
     Attributes:
         terminator: Control token that ends the message; None if the text ends first (`ending="open"`).
-        span: From `<|start|>` to the terminator, both included.
+        span: Whole message, including `<|start|>` and the terminator if the text has them.
         body: Content, between `<|message|>` and the terminator.
     """
 
@@ -102,7 +102,7 @@ class ParsedText:
 
     @property
     def template(self) -> Template:
-        """Template of the text; `plain/1` if both templates produce it."""
+        """Template of the text; `plain/1` if the text is valid in both templates."""
         is_plain = all(parsed.message.is_plain and parsed.terminator is Terminator.END for parsed in self.messages)
         return Template.PLAIN_1 if is_plain else Template.HARMONY_1
 
@@ -116,11 +116,11 @@ def parse_harmony(
         text: Text of either template.
         opening: Role announced before the text, so that the first message lacks `<|start|>` and author, as in the
             output of a model after `<|start|>assistant`. None if the text begins with a message.
-        ending: `closed`: the last message has its terminator. `next_role`: `<|start|>` and a role follow it, as in a
-            prompt. `open`: the last message has no terminator, and its body is the rest of the text.
+        ending: `closed`: the last message has its terminator. `next_role`: `<|start|>` and a role follow the last
+            message, as in a prompt. `open`: the last message has no terminator, and its body is the rest of the text.
 
     Raises:
-        Refusal: The text is not valid; carries the position of the first fault.
+        Refusal: The text is not valid, and `Refusal.position` shows where; or `opening` is a tool.
     """
     try:
         utf8 = text.encode("utf-8")
@@ -161,7 +161,7 @@ def _parse_messages(text: str, stop: int, opening: Role | None, is_open: bool) -
 
 @lru_cache(maxsize=4096)  # a dataset has few headers
 def _parse_header(header: str, opening: Role | None) -> Message | None:
-    """Parse a header into a message without content; None if it is invalid."""
+    """Parse a header into a message with empty content; None if it is invalid."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).fullmatch(header)
     if match is None:
         return None
@@ -205,8 +205,9 @@ class QualityFlags:
 
     Attributes:
         valid_harmony: The text consists of closed messages, at least one.
-        reason: Reason why it is not valid; None if it is valid or empty.
-        completion_nonempty: The last message is the assistant's and has more than blanks.
+        reason: Reason why the text is not valid; None if it is valid or empty.
+        completion_nonempty: The last message is the assistant's and is not blank.
+        has_analysis: An assistant message is on the analysis channel.
         calls_answered: The numbers of tool messages and calls are equal; also true if both are 0.
     """
 
@@ -241,5 +242,5 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
 
 
 def sha1_text_id(text: str) -> str:
-    """Return the sha1 of a text in UTF-8 as 40 hex digits; a lone surrogate raises."""
+    """Return the hex sha1 of a text in UTF-8, which must not have a lone surrogate."""
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()

@@ -1,14 +1,14 @@
 """System and developer messages with the `# Tools` section.
 
-The source is openai/harmony, docs/format.md, "Function calling". A tool's arguments, JSON Schema, are rendered as types
-similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many tools
-of real datasets have such schemas, and `with_object_types` completes them.
+The source is openai/harmony, docs/format.md, "Function calling". The JSON Schema of a tool's arguments is rendered as
+types similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many
+tools of real datasets have such schemas, and `with_object_types` completes them.
 
-Otherwise the types equal openai-harmony 0.0.8's for every schema, losses included. `any` stands for a schema without a
-type, for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types is rendered as names alone,
-without properties, items or enum. Next to a `oneOf`, type and properties are omitted, and so is a property's
-description that equals its first variant's. Only strings are rendered from enums and examples. Quotes in enums and line
-breaks in descriptions of properties are not escaped.
+Otherwise the types equal openai-harmony 0.0.8's for every schema, with the same losses. `any` stands for a schema
+without a type, for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types is rendered as names
+alone, without properties, items or enum. In a schema with `oneOf`, type and properties are omitted, and so is a
+property's description that equals its first variant's. Of enums and examples, only strings are rendered. Quotes in
+enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,11 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 
 
 def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
-    """Add `"type": "object"` to every schema with `properties` but no type (or null).
+    """Add `"type": "object"` to schemas that have `properties`, but no type or null.
 
-    The rule applies wherever the rendering descends: into properties, items and the variants of `oneOf`. Keys keep
-    their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
-    properties: under a list of types (`["object", "null"]`), or next to a `oneOf`. Nesting beyond `MAX_DEPTH` is
-    refused.
+    Schemas in properties, in items and in the variants of `oneOf` are completed too, since only these are rendered.
+    Keys keep their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
+    properties, as under a list of types (`["object", "null"]`). Nesting beyond `MAX_DEPTH` raises `Refusal`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")
@@ -51,9 +50,9 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 
 
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
-    """Render the type of a schema; a value that is not a schema is `any`.
+    """Render the type of a schema; a value that is not an object becomes `any`.
 
-    `indent` has the blanks before its lines; nested properties get four more, variants three more.
+    `indent` is the blanks before its lines; lines of nested properties have four more, those of variants three more.
     """
     if not isinstance(schema, dict):
         return "any"
@@ -89,7 +88,7 @@ def _object_type(schema: _Schema, indent: str) -> str:
 
 
 def _property_lines(name: str, schema: _Schema, indent: str) -> Iterator[str]:
-    """Yield comment lines, then the name with its type, which may have several lines."""
+    """Yield the comment lines of a property, then its name and type."""
     if (title := _get_text(schema, "title")) is not None:
         yield f"{indent}// {title}"
         yield f"{indent}//"
@@ -135,7 +134,7 @@ def _type_or_null(schema: _Schema, indent: str) -> str:
 def _default(schema: _Schema, quotes_enums: bool) -> str:
     """Render `default: …`; empty if the schema has no default.
 
-    A string is quoted without escapes. A string of an enum is bare, or JSON if `quotes_enums`.
+    A string is quoted without escapes; if the schema has an enum, the string is bare, or JSON if `quotes_enums`.
     """
     if "default" not in schema:
         return ""
@@ -148,7 +147,7 @@ def _default(schema: _Schema, quotes_enums: bool) -> str:
 
 
 def _schema(value: JsonValue) -> _Schema:
-    """Return a schema's keys; empty for a value that is not an object."""
+    """Return a schema that is an object; replace any other value by an empty schema."""
     return value if isinstance(value, dict) else {}
 
 
@@ -176,7 +175,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Tools under one name; without tools, the description explains its use."""
+    """Named group of tools; without tools, the description explains the name's use."""
 
     name: str
     description: str | None
@@ -184,7 +183,7 @@ class ToolNamespace:
 
     @cached_property
     def text(self) -> str:
-        """Text of the namespace, cached because whole datasets share the same tools."""
+        """Text of the namespace, cached because many rows share the same tools."""
         return "\n".join(_namespace_lines(self))
 
 
@@ -196,7 +195,8 @@ def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
 def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
-    The text equals openai-harmony's for tools whose schemas went through `with_object_types`.
+    The text equals openai-harmony's for the schemas that `with_object_types` returns. Two namespaces of one name raise
+    `Refusal`.
     """
     names = [namespace.name for namespace in namespaces]
     if twice := sorted(name for name in set(names) if names.count(name) > 1):
@@ -221,7 +221,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Split lines like Rust: at a line feed and the carriage return before it."""
+    """Split a text at line feeds and remove a carriage return before each, like Rust."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
@@ -268,7 +268,7 @@ GPT_OSS_SYSTEM = SystemContent(
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
     """Render the system and developer messages, if present, system first.
 
-    If the developer has functions, the system message names the channel for calls.
+    If the developer has functions, a system message that lists channels also names the channel for calls.
     """
     messages: list[Message] = []
     if system is not None:

@@ -1,8 +1,8 @@
 """SQL conditions on a single row, evaluated as expressions of polars.
 
-SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the text of a recipe: sqlglot
-parses it, and an expression consists only of the columns, operators and functions listed below. None of them can build
-a long text from a short one.
+The SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the text of a recipe:
+sqlglot parses it, and an expression consists only of columns of the row, and of the operators and functions listed
+below. None of these can build a long text from a short one.
 """
 
 import difflib
@@ -54,8 +54,8 @@ _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
 _PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
-def functions() -> dict[str, Callable[..., Any]]:
-    """Return functions that build expressions, by their names in SQL."""
+def sql_functions() -> dict[str, Callable[..., Any]]:
+    """Return the supported SQL functions as builders of polars expressions, by name."""
     import polars as pl
 
     return {
@@ -79,11 +79,11 @@ def functions() -> dict[str, Callable[..., Any]]:
 def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
     """Convert an SQL condition to an expression of polars.
 
-    `row` has the columns that the condition may use, with the types to check it on.
+    The condition may use the columns of `row`, a frame of one row on which the types are checked.
 
     Raises:
-        ValueError: The condition cannot be parsed, is too large, uses anything not listed here, or is not boolean.
-        PolarsError: Types cannot be compared, or a pattern cannot be read.
+        ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.
+        PolarsError: Types cannot be compared, or a pattern is not a valid regular expression.
     """
     from sqlglot import exp
 
@@ -257,7 +257,7 @@ def _like(pattern: str) -> str:
 def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     from sqlglot import exp
 
-    name, known = node.name.upper(), functions()
+    name, known = node.name.upper(), sql_functions()
     if name in _CLOCK:
         raise ValueError(_CLOCK_USED)
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):

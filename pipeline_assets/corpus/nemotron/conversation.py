@@ -41,9 +41,11 @@ class _MessageReader:
     """Reader of one row's messages, in order because replies depend on earlier calls.
 
     Attributes:
-        counts: `replies_matched_by_…` (see `MatchedBy`). `message_fields_unread`: keys with a value that Harmony cannot
-            express; by name as `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that are not
-            text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`.
+        counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: message keys with
+            a value that Harmony cannot express. `unread_message_keys/ROLE.KEY`: such keys, and unread keys of text
+            parts, by name. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
+            `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: those of the assistant whose
+            tags do not pair up.
     """
 
     def __init__(self, settings: RowsRecipe) -> None:
@@ -56,12 +58,13 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        A first system message becomes the developer's instructions, together with the row's tools; later ones become
-        developer messages in place. Reasoning becomes a message on the analysis channel, before the text or calls that
-        follow from it. An answer is on the final channel. Text before calls in the same message is on the commentary
-        channel, like the calls. Every text is unchanged, blanks included, and `""` is a text; blank reasoning is not a
-        message. A user or assistant message with absent or null content and without calls cannot be rendered.
-        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks.
+        If the first message is a system or developer message, it becomes the developer's instructions, together with
+        the row's tools; later ones become developer messages in place; empty ones are omitted. Reasoning becomes a
+        message on the analysis channel, before the text or calls that follow from it. An answer is on the final
+        channel. Text before calls in the same message is on the commentary channel, like the calls. Every other text is
+        unchanged, even if blank or empty; blank reasoning is omitted. A user or assistant message with absent or null
+        content and without calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment
+        of `<think>` blocks, and `formalisation` a proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
@@ -122,7 +125,10 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Return the messages before the last text of a content, and that text."""
+        """Turn content before its last text into messages; return them and that text.
+
+        Each `<think>` block and each text between blocks is a message. A thought that equals `reasoning` is omitted.
+        """
         rule = self._settings.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
         if parts is None:
@@ -137,7 +143,7 @@ class _MessageReader:
         ], parts[-1][1]
 
     def _content(self, message: Row) -> str:
-        """Return content as text: `""` for null, and for `[]` except in a tool's result."""
+        """Return content as text: `""` for null, and for `[]` unless a tool's result."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -147,7 +153,7 @@ class _MessageReader:
 
 
 def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
-    """Yield the tool messages from a message number up to the next calls."""
+    """Yield the tool messages from number `start` up to the next message with calls."""
     for number in range(start, len(raw_messages)):
         message = raw_messages[number]
         if not isinstance(message, dict) or has_value(message.get("tool_calls")):
@@ -157,7 +163,7 @@ def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterato
 
 
 def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
-    """Return the settings' system message and the row's instructions and tools."""
+    """Return the system message and the developer message that begin a conversation."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
     developer = DeveloperContent(instructions, namespaces) if has_developer else None
@@ -165,13 +171,15 @@ def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settin
 
 
 class RowText(NamedTuple):
-    """Text of a row.
+    """Conversation of a row, as text and as messages.
 
     Attributes:
-        parsed: Text and its messages; without messages if it is not valid Harmony.
-        messages: All messages of the row, also if rendering drops them.
+        parsed: Text with its messages; without messages if the text is not valid Harmony.
+        messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text; None if it is not valid Harmony.
-        counts: `analysis_given`, `analysis_rendered`, and the counts of `_MessageReader`.
+        counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
+            the counts of `_MessageReader`.
+        refusal: Reason why the text is not valid Harmony.
     """
 
     parsed: ParsedText

@@ -35,12 +35,12 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 
 @dataclass(frozen=True)
 class RowOrigin:
-    """Origin of the rows of a block.
+    """Dataset, split and file that a block of rows comes from.
 
     Attributes:
         subset: Configuration on the hub, such as `default`.
-        file: File, as named by the manifest's inputs.
-        revision: Commit, 40 hex digits; None for a folder.
+        file: Name of the file, as in the manifest's inputs.
+        revision: Commit, 40 hex digits; None for a local folder.
     """
 
     dataset: str
@@ -62,11 +62,12 @@ class DatasetSection(RecipeSection):
         dataset: Owner/name on a hub; any name for a folder, stored as the dataset of its rows.
         revision: Commit, 40 hex digits; None for a folder. Forty zeros are a commit that is not pinned yet: such a
             dataset can be planned, but not built.
-        path: Folder, absolute or relative to the data root; None for a hub. It does not change any byte.
-        splits: Selected splits, as named by the card, or else by the files.
-        files: Patterns by split (`hub_configs`), which override the card.
+        path: Folder, absolute or relative to the data root; None for a hub. The path does not change any byte of the
+            result.
+        splits: Selected splits, as named by the dataset's card, or else by the files.
+        files: File patterns by split (syntax: `hub_configs`), which override the card.
         subset: Configuration stored as the subset of the rows; None for the card's, else `default`.
-        domain: Domain of the rows; None for the six known datasets.
+        domain: Domain of the rows; None for that in `DOMAINS`, which has the six known datasets.
         reasoning_effort: Reasoning effort of the answers by split, written into the system message of their rows.
     """
 
@@ -114,15 +115,15 @@ class DatasetSection(RecipeSection):
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:
-        """Return the settings of a split's rows, without its files."""
+        """Return the subset, domain and reasoning effort of a split's rows."""
         effort = self.reasoning_effort.get(split)
         return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
 
     def effort_warning(self, default_effort: Effort | None) -> str | None:
-        """Return a warning about splits whose effort may be wrong; None without any.
+        """Return a warning about splits whose reasoning effort may be wrong, or None.
 
-        A split without `reasoning_effort` gets `default_effort` in its system messages. It is reported if its name
-        contains another effort, or if other splits have a `reasoning_effort`.
+        A split without `reasoning_effort` gets `default_effort` in its system messages. Such a split is in the warning
+        if its name contains another effort, or if its name contains none and other splits have a `reasoning_effort`.
         """
         names = {split: _EFFORT.search(split.lower()) for split in self.splits if split not in self.reasoning_effort}
         unset = [
@@ -136,6 +137,6 @@ class DatasetSection(RecipeSection):
 
 
 def known_domain(dataset: str) -> Domain | None:
-    """Return the domain of a dataset in `DOMAINS`, by its name; None for others."""
+    """Return the domain in `DOMAINS` of a dataset, whatever its owner; else None."""
     known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
     return known.get(dataset_key(dataset))

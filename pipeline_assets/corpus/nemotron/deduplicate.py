@@ -4,7 +4,7 @@
     dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
-an item of an evaluation set is dropped before that, so it is never the kept one of a group.
+an item of an evaluation set is dropped before the search for near duplicates, so it is never the kept row of a group.
 """
 
 import functools
@@ -43,7 +43,7 @@ _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of normalised rows; `rows` is unused, because a file is read whole.
+    """File of normalised rows; `rows` is always 0, because a file is read whole.
 
     Attributes:
         dropped: Work file of rows that the prompts stage dropped.
@@ -72,9 +72,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `clean` has the prompts without evaluation items; None without decontamination. `near` has the decisions on near
-    duplicates, which name the split `split`; None without that search. With `drops`, near duplicates are dropped
-    instead of tagged.
+    `clean` has the prompts without evaluation items; None without decontamination. `near` has decisions on near
+    duplicates; only decisions whose `source` is `split` are used. It is None if the recipe does not search for near
+    duplicates. If `drops`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
@@ -100,12 +100,12 @@ def deduplicate_split(
 
 
 def _shard_number(shard: str) -> str:
-    """Return the number of the split's file that a shard of prompts comes from."""
+    """Return the five-digit number of the file of rows that a prompt shard comes from."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
 def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
-    """Yield prompts that decontamination removed: contaminated ones and poison rows."""
+    """Yield prompts that decontamination dropped or that killed its worker, in order."""
     if clean is None:
         return
     contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(clean))
@@ -116,7 +116,10 @@ def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
 def _write_by_shard(
     staging: StagingDir, area: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
 ) -> dict[str, Path]:
-    """Write rows, sorted by shard, to a work file per shard; return paths by shard."""
+    """Write rows to a work file per shard; return the files by shard number.
+
+    `rows` has (shard number, row) pairs, sorted by number. The values of `names` are all numbers, in order.
+    """
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
     for name in names.values():
@@ -163,9 +166,10 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 
 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield the earlier decision on each row of a file, in order; None without one.
+    """Yield the earlier decision on each row of a file, None without one; never end.
 
-    Prompts are numbered without dropped rows, decisions on duplicates also without removed prompts.
+    Removed prompts are numbered among the rows that the prompts stage kept, decisions on duplicates among the prompts
+    that decontamination kept as well.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}
@@ -187,7 +191,7 @@ def _to_dropped_row(
 
 
 def _tag_duplicates(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
-    """Fill the columns of near duplicates with the decisions on rows."""
+    """Fill the columns on near duplicates from the decision on each row, or None."""
     values: dict[str, list[Any]] = {
         "quality_is_duplicate": [tag is not None for tag in tags],
         "quality_duplicate_of": [None if tag is None else tag.duplicate_of for tag in tags],

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import cell, code, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_conversions
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -35,7 +35,7 @@ _ROLE_PARTS = ("keys", "calls", "arguments", "types")  # of messages of a role, 
 
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
-    """Render coverage, sizes, tags and notes on unread rows as Markdown."""
+    """Render coverage, sizes, tags, and notes on unread files and rows, as Markdown."""
     split = cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
@@ -80,7 +80,7 @@ def _most_frequent(values: Mapping[str, int]) -> str:
 
 
 def _format_percent(fraction: str) -> str:
-    """Format a decimal string of four places as a percentage; `–` without rows."""
+    """Format a decimal string of four places as a percentage; `–` if it is empty."""
     if not fraction:
         return "–"
     whole, _, places = fraction.partition(".")
@@ -98,7 +98,10 @@ _REJECTS = f"{WORK}/rejects"
 def take_inventory(
     staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
-    """Build the inventory of a split's rows, or of a sample of `max_rows`."""
+    """Build the inventory of a split's rows, or of a sample of `max_rows`.
+
+    `pin` is the identity of the artifact that pins the split's files.
+    """
     shards = (
         source_rows.plan_shards(files, source_rows.SHARD_BYTES)
         if max_rows is None
@@ -128,9 +131,9 @@ def take_inventory(
 
 
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a shard; return the tally as a note, the rejects as a file."""
+    """Count the rows of a shard, as a tally in the receipt's notes; write its rejects."""
     census, rejects = RowCensus(), []
-    parquet = parquet_files(shard.pieces)
+    parquet = parquet_conversions(shard.pieces)
     for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
@@ -188,7 +191,7 @@ def _inventory(
 
 
 def _columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return the types of columns, and the share of rows that have them."""
+    """Return each column's types, with counts, and the share of rows with a value."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())
@@ -221,14 +224,14 @@ def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
 
 
 def _as_json(inventory: Mapping[str, Any]) -> str:
-    """Encode an inventory as JSON, below the keys dataset, `splits` and split."""
+    """Encode an inventory as JSON: `{DATASET: {"splits": {SPLIT: inventory}}}`."""
     content = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
     datasets = {inventory["dataset"]: {"splits": {inventory["split"]: content}}}
     return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
-    """Read the inventory of a split, with its `dataset` and `split`."""
+    """Read the inventory of a split as a dict that includes `dataset` and `split`."""
     [(dataset, splits)] = INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
     [(split, content)] = splits["splits"].items()
     return {"dataset": dataset, "split": split, **content}

@@ -1,6 +1,7 @@
 """Text of a message's content and reasoning.
 
-A list of text parts is joined, a list with a media part makes the row a reject, and any other value becomes JSON.
+A string is unchanged, a list of text parts is joined, a list with a media part makes the row a reject, and any other
+value becomes JSON.
 """
 
 import re
@@ -28,8 +29,9 @@ _TAG = re.compile("</?think>")
 class ThinkTags(StrEnum):
     """Treatment of `<think>…</think>` in content of the assistant.
 
-    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, in its place. `drop`:
-    blocks are removed. Content whose tags do not pair up is unchanged under each of them.
+    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, in its place, unless
+    it is blank or repeats the message's reasoning. `drop`: blocks are removed. Content whose tags do not pair up is
+    never changed.
     """
 
     KEEP = "keep"
@@ -38,15 +40,15 @@ class ThinkTags(StrEnum):
 
 
 def unread_key(owner: str, key: str) -> str:
-    """Return the count name of an unread key, in printable characters."""
+    """Return the name under which an unread key is counted, in printable characters."""
     short = key[:_KEY_CHARACTERS]
     return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
 
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
-    """Return the text of a content or reasoning.
+    """Return the text of a message's content or reasoning; media raise `RowFault`.
 
-    In a tool's result (`role`), entries of a type such as `file` are not media unless they have a payload. `counts`
+    In a tool's result (`role`), parts of a type such as `file` are not media unless they have a payload. `counts`
     receives `messages_as_json`, and the keys of text parts that are not read.
     """
     if isinstance(value, str):
@@ -68,7 +70,7 @@ def _is_text(part: Row) -> bool:
 
 
 def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
-    """Return the type of the first media part in nested lists; None without one."""
+    """Return `_media_type` of the first media part in nested lists; None without one."""
     for part in parts:
         inner = part
         if isinstance(part, dict):
@@ -81,7 +83,7 @@ def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
 
 
 def _media_type(part: Row, is_reply: bool) -> str | None:
-    """Return the type of a media part, or its only key if it has no type; else None."""
+    """Return the type that makes a part media, or such a key (`image_url`); else None."""
     kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _COMMON_WORD.fullmatch(key)), None)
@@ -93,14 +95,15 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check for a payload, which media have and entries of a tool's result lack."""
+    """Check whether a part has an object under its type or `source`, or a MIME type."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
     """Return the reasoning of an assistant message; None if missing or blank.
 
-    A boolean under one of the keys is a switch, and counts as unread. Keys with different texts make the row a reject.
+    `keys` are the message keys that may hold reasoning. A boolean under a key is a switch, not reasoning, and counts as
+    unread. Different texts under two keys make the row a reject.
     """
     texts: dict[str, str] = {}
     for key in keys:
@@ -117,7 +120,8 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
 def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     """Split content at its outermost `<think>` blocks into (is a thought, text) parts.
 
-    The last part is a text. Line ends around thoughts and after blocks belong to the tags. None if tags do not pair up.
+    The last part is not a thought. Line ends around thoughts and after blocks belong to the tags. If tags do not pair
+    up, return None.
     """
     parts: list[tuple[bool, str]] = []
     depth = start = 0
@@ -136,9 +140,9 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text that has `<think>` tags under its owner; return whether it has any.
+    """Count a text with `<think>` tags under its owner; return whether it has any.
 
-    The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as unpaired.
+    The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as `unpaired`.
     """
     has_tags = "<think>" in text or "</think>" in text
     if has_tags:

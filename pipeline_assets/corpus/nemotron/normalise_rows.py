@@ -32,10 +32,10 @@ class NormalisedRows:
     """Kept rows, rejects (unusable rows) and rows that the settings drop, in order.
 
     Attributes:
-        batch: Kept rows, `SCHEMA`. Ids are not numbered yet.
-        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given` and
-            `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`, and
-            `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped.
+        batch: Kept rows with the columns of `SCHEMA`; repeated ids have no numbers yet.
+        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: the counts of `RowText`,
+            the sums of `_SUMS`, and `unknown_channels` (rows); `invalid_harmony/REASON`: texts of the column `text`
+            that are not Harmony, kept or dropped.
         tools: Canonical JSON of the tool lists that kept rows declare, by id.
     """
 
@@ -47,7 +47,7 @@ class NormalisedRows:
 
 
 class _Draft(NamedTuple):
-    """Row before its text is encoded."""
+    """Row at position `number` of its file, before its text is encoded."""
 
     number: int
     id: str
@@ -65,9 +65,9 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    A row has its position in the file, and JSON values or the fault that makes it unreadable. The caller bounds the
-    bytes of a block, because all its texts are in memory together, and one column holds at most 2 GiB. `are_shallow`
-    states that no value is nested deeper than `MAX_NESTING`.
+    `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
+    caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
+    GiB. `are_shallow` states that no value is nested deeper than `MAX_NESTING`, so that this is not checked.
     """
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
@@ -139,7 +139,7 @@ def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, 
 def _encode(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
-    """Return encoded drafts with their token ids, and rejects that cannot be encoded."""
+    """Return the drafts that can be encoded, their tokens, and rejects for the others."""
     remaining, rejects = list(drafts), list[Reject]()
     while True:
         try:

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_conversions
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
@@ -54,10 +54,11 @@ def normalise_shard(
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    Files of the receipt, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, lists
-    of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects. Counts:
-    `spot_checked` (rows), and the counts of `NormalisedRows`. Each row's file replaces the file in `origin`. One row in
-    a thousand, chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
+    Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
+    rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
+    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` is ignored, because a shard has
+    several files. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
+    `OracleMismatchError`.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
@@ -98,7 +99,7 @@ def normalise_shard(
 
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
-    """Keep the counts of the 64 most frequent unread message keys, and sum the others."""
+    """Sum the counts of unread message keys other than the 64 most frequent."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -110,8 +111,8 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield blocks of bounded size: file name, its rows, whether values are shallow."""
-    parquet = parquet_files(shard.pieces)
+    """Yield bounded blocks: file name, rows with positions, whether all are shallow."""
+    parquet = parquet_conversions(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         form = parquet.get(file)
         block: list[tuple[int, Row | Fault]] = []

@@ -3,10 +3,10 @@
     data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
     <split>__tools_catalog.json           lists of tools by the id in `source_tools_id`
     rejects.jsonl.zst                     unusable rows with reasons
-    dropped.jsonl.zst                     rows that the recipe drops with reasons, in the same form
+    dropped.jsonl.zst                     rows that the recipe drops, in the same form
 
-Shards are planned from the files' sizes. Repeated ids are numbered over the whole split, so only shards that contain
-one are rewritten. The number of workers and interruptions do not change the bytes.
+Shards are planned from the files' sizes. Repeated ids are numbered over the whole split, after all shards are written,
+and only shards that contain a repeat are rewritten. The number of workers and interruptions do not change the bytes.
 """
 
 import functools
@@ -51,7 +51,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Return the origin of a split's rows; the recipe's `subset` overrides the card's."""
+    """Return the origin of a split's rows without file; `subset` overrides the card's."""
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
@@ -59,7 +59,7 @@ def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 def normalise_split(
     staging: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the normalised rows of a split, whose `origin` lacks the file of each row.
+    """Build the normalised rows of a split; `origin.file` is ignored.
 
     If gigatoken and tiktoken disagree on a row, tiktoken encodes everything.
     """
@@ -158,7 +158,7 @@ def _store_rows(
 
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
-    """Rewrite a shard with numbers after repeated ids, in the same row groups."""
+    """Append `#2`, `#3`, … to the repeated ids of a shard, in the same row groups."""
     with open_parquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
@@ -170,7 +170,7 @@ def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: St
 
 
 def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
-    """Write every list of tools once, sorted by id, one line of JSON each."""
+    """Write a JSON object of all lists of tools by id, sorted, one line for each list."""
     merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0

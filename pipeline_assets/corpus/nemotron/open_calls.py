@@ -10,9 +10,8 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
-_MAX_SCANNED = (
-    256  # calls per unnamed reply; real rows have far fewer, and a bad row of one megabyte would take minutes
-)
+# Calls per unnamed reply: real rows have far fewer, and a bad row of one megabyte would take minutes.
+_MAX_SCANNED = 256
 _CallKey = tuple[Literal["id", "name"], str]
 MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call has the name of the reply
 
@@ -20,8 +19,9 @@ MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call h
 class OpenCalls:
     """Tool calls of a conversation, and the calls among them that wait for a reply.
 
-    A reply answers the call with its id; else the first open call of its name; else the first open call that no later
-    reply names. Calls of the latest message with calls come first, then earlier open calls.
+    A reply answers the open call with its id; else, if it names a tool, the first open call of that tool; else the
+    first open call that no later reply names. Calls of the latest message with calls come first, then earlier open
+    calls.
     """
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class OpenCalls:
 
     def reserve(self, replies: Iterable[Row]) -> None:
         """Reserve the calls that later replies name, so that unnamed replies skip them."""
-        claims = (self._claim(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
+        claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
         """Close the call that a reply answers; return the tool's message and the match."""
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
-        if (claim := self._claim(call_id, name)) is not None:
+        if (claim := self._claimed_key(call_id, name)) is not None:
             self._claims[claim] -= 1
         tool, matched = self._match_reply(content, to_text(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
@@ -85,15 +85,15 @@ class OpenCalls:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(index, content), "order"
 
-    def _claim(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
-        """Return the key of the call that a reply names: its known id, else its name."""
+    def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
+        """Return the key of the call that a reply names: its id if known, else its name."""
         known = to_text(call_id)
         if known is not None and known in self._last_of_id:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_unclaimed(self) -> int | None:
-        """Return the first open call that no later reply names, else the next open call."""
+        """Return the index of the next open call that no later reply names, else of any."""
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
             call_id, name = self._calls[index]
@@ -105,7 +105,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the next open call with an id or a name; the key None matches all calls."""
+        """Return the index of the next open call with an id or name; any call if None."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

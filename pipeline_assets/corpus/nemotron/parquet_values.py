@@ -1,8 +1,8 @@
 """Values of Parquet files, converted to those of JSON lines.
 
 A row must be equal in both formats. Parquet has one schema for all rows, so a key that an object lacks arrives as null.
-A null that a JSON line contains is indistinguishable from that, and is removed too; nulls in lists are kept. Parquet
-also lacks each row's order of keys, so the properties of a tool may have another order in a text.
+A null that a JSON line contains is indistinguishable from such a null, and is removed too; nulls in lists are kept.
+Parquet also lacks each row's order of keys, so the properties of a tool may have another order in a text.
 """
 
 import base64
@@ -25,12 +25,13 @@ _MESSAGE_TEXTS = frozenset({"content", "reasoning_content", "thinking", "reasoni
 
 
 @dataclass(frozen=True)
-class ParquetRows:
-    """Conversion of the rows of one file.
+class ParquetConversion:
+    """Conversion of the rows of one Parquet file to the values of JSON lines.
 
     Attributes:
         has_non_json_values: True if a column has times, decimals, bytes or similar values, at any depth.
-        object_columns: Columns with objects, whose nulls are removed.
+        object_columns: Columns with objects, whose nulls are removed; `messages` only if an object may become JSON
+            text.
         is_shallow: True if no value can be nested deeper than `MAX_NESTING`.
     """
 
@@ -39,32 +40,31 @@ class ParquetRows:
     is_shallow: bool
 
     @classmethod
-    def for_schema(cls, schema: pa.Schema) -> "ParquetRows":
+    def for_schema(cls, schema: pa.Schema) -> "ParquetConversion":
         with_objects = tuple(
             field.name
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
         )
-        deepest = max(
-            (2 * str(field.type).count("<") for field in schema), default=0
-        )  # each level has a `<`; a map is a list of pairs
+        # Each level has a `<`; a map is a list of pairs.
+        deepest = max((2 * str(field.type).count("<") for field in schema), default=0)
         return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert a row to the values that `json.loads` returns."""
+        """Convert a row to the values that `json.loads` would return for its JSON line."""
         row = as_json(columns) if self.has_non_json_values else dict(columns)
         for column in self.object_columns:
             row[column] = _without_nulls(row[column])
         return row
 
 
-def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
-    """Return the conversions of the Parquet files among pieces, by file name."""
+def parquet_conversions(pieces: Iterable[object]) -> dict[str, ParquetConversion]:
+    """Return a conversion for each Parquet file that has a piece, by file name."""
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
     conversions = {}
     for name, file in files.items():
         with open_source(file) as opened:
-            conversions[name] = ParquetRows.for_schema(pq.read_schema(opened))
+            conversions[name] = ParquetConversion.for_schema(pq.read_schema(opened))
     return conversions
 
 

@@ -1,7 +1,7 @@
 """Report on candidate pools: their sizes, shared rows and contents.
 
 Files: `report.json`, and `report.html`, the same report as a page with plots. A file of a pool has the rows of one
-split and one bucket of id hashes, so all rows that pools share are in files of the same bucket.
+split and one bucket of id hashes, so a row that several pools share is in files of the same bucket.
 """
 
 import functools
@@ -46,13 +46,13 @@ def length_range(tokens: int | None) -> str:
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
-class Pool(msgspec.Struct, frozen=True):
-    """Contents of a pool.
+class PoolSummary(msgspec.Struct, frozen=True):
+    """Sizes and distributions of the rows of a pool.
 
     Attributes:
-        lengths: Rows by length: the largest power of two that is not above their tokens, at least `1`.
-        correctness: Rows by ranges of `CORRECTNESS`.
-        shared: Rows that are also in another pool, by its name.
+        lengths: Number of rows by `length_range` of their tokens.
+        correctness: Number of rows by range of `CORRECTNESS`.
+        shared: Number of rows that are also in another pool, by the other pool's name.
     """
 
     rows: int
@@ -64,22 +64,22 @@ class Pool(msgspec.Struct, frozen=True):
     shared: dict[str, int]
 
 
-class Pools(msgspec.Struct, frozen=True):
-    """Pools of one dataset, or of all.
+class PoolsSummary(msgspec.Struct, frozen=True):
+    """Summary of the pools of one dataset, or of all datasets.
 
     Attributes:
         rows: Rows that are in some pool, each counted once; so are their tokens.
         ledger: Counts of the rows that pools are chosen from.
-        left_out: Reasons why pools lack rows of a dataset, as in the manifest of its pools.
-        empty: Pools without rows, with the rows that meet each condition.
-        correctness_gap: Rows of a dataset that have a correctness and are in no pool.
+        left_out: By pool without rows: the reason why no row of the dataset can be in it.
+        empty: By other pool without rows: the number of rows that meet each of its conditions.
+        correctness_gap: Number, range and examples of the dataset's rows with a correctness that are in no pool.
     """
 
     rows: int
     tokens: int
     completion_tokens: int
     ledger: Ledger
-    pools: dict[str, Pool]
+    pools: dict[str, PoolSummary]
     left_out: dict[str, str] = {}
     empty: dict[str, dict[str, int]] = {}
     correctness_gap: dict[str, Any] = {}
@@ -89,15 +89,15 @@ class PoolReport(msgspec.Struct, frozen=True):
     """Contents of `report.json`."""
 
     schema: str
-    total: Pools
-    datasets: dict[str, Pools]
+    total: PoolsSummary
+    datasets: dict[str, PoolsSummary]
 
 
 _REPORT_FILE = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
-    """Return a line for each pool: sizes, and bars of lengths and correctness."""
+    """Return a table row for each pool: sizes, and bars of lengths and correctness."""
     pools = _REPORT_FILE.read(report.path(REPORT_JSON)).total.pools
     return [
         {
@@ -155,7 +155,7 @@ def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
 
 
 def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
-    """Yield the dataset, name and files by pool of each bucket."""
+    """Yield each bucket's dataset, its file name, and its files by pool."""
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
@@ -164,7 +164,7 @@ def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[
 
 
 def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a bucket in each pool, as a tally shaped like `Pools`."""
+    """Count the rows of a bucket in each pool, as a tally shaped like `PoolsSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     once: Counter[str] = Counter()
@@ -196,7 +196,7 @@ def _distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the names of a tally by `_ORDER`, because receipts do not keep their order."""
+    """Sort the names of a tally by `_ORDER`, because receipts lose their order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
         parts = {part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _ORDER.items()}

@@ -57,13 +57,13 @@ PARQUET_OPTIONS = {
 def build_pools(
     staging: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the pools of a dataset from the deduplicated rows of its splits, by name."""
+    """Build the pools of a dataset; `splits` has its deduplicated rows by split."""
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
-    pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
+    pools = [*recipe.rules, *(_capability_pools([file for _, file in files]) if recipe.by_capability else ())]
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
     run = stage_runner(run_task, settings, functools.partial(importlib.import_module, __name__))
-    buckets = {split: _count_buckets(rows) for split, rows in splits.items()}
+    buckets = {split: _bucket_count(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
         for number, (split, file) in enumerate(files)
@@ -100,7 +100,7 @@ def build_pools(
 
 
 def pool_purpose(path: str) -> str:
-    """Return the pool that a file belongs to."""
+    """Return the name of the pool that a file belongs to, without `candidates_`."""
     return path.partition("/")[0].removeprefix(POOLS)
 
 
@@ -109,8 +109,8 @@ def pooled_split(path: str) -> str:
     return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
-def _count_buckets(rows: Artifact) -> int:
-    """Count the buckets of a split's rows; a power of two, which rarely changes."""
+def _bucket_count(rows: Artifact) -> int:
+    """Choose the number of a split's buckets, a power of two that rarely changes."""
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
     plain: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
@@ -126,8 +126,8 @@ def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> 
     return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[name]}
 
 
-def _capabilities(files: Sequence[Path]) -> list[str]:
-    """Return the sorted pools by capability that have rows."""
+def _capability_pools(files: Sequence[Path]) -> list[str]:
+    """Return the sorted names of the pools for capabilities that occur in the files."""
     targets: set[str | None] = set()
     for file in files:
         targets.update(read_columns(file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
@@ -140,8 +140,8 @@ def spill_rows(
     """Write rows that are in a pool to work files with one row group per bucket.
 
     Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and for rows with an accepted licence,
-    `holds/<condition>` (rows that meet it) and `said/<column>` (rows with a value). The notes describe rows that are in
-    no pool although their correctness is known.
+    `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value). The notes describe rows
+    with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _pool_rows(split, file, pools, recipe, counts, gaps)
@@ -160,7 +160,10 @@ def spill_rows(
 def _pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are in a pool, by row group, and count all rows."""
+    """Yield a file's rows that are in a pool, by row group, with flags in `_CHOSEN`.
+
+    All rows are added to `counts`, and `_describe_gap` of each row group to `gaps`.
+    """
     import polars as pl
 
     columns = {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
@@ -185,7 +188,7 @@ def _pool_membership(
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return which pools each row is in, shape (rows, pools), and add to the counts."""
+    """Return a mask of the pools of each row, shape (rows, pools); update `counts`."""
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
@@ -223,7 +226,7 @@ def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
 
 
 def _merge_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the descriptions of row groups or files, in order; empty if all are."""
+    """Merge results of `_describe_gap`, in order; empty if all are empty."""
     nonempty = [gap for gap in gaps if gap]
     if not nonempty:
         return {}
@@ -236,7 +239,7 @@ def _merge_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
-    """Return the bucket of each id, shape (rows,): the head of its sha256, modulo."""
+    """Return each id's bucket, shape (rows,): 8 bytes of its sha256 modulo `buckets`."""
     # Eight bytes each, read as big-endian integers; the modulo is exact because they are unsigned.
     heads = b"".join(hashlib.sha256(row_id.encode()).digest()[:8] for row_id in ids)
     return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
@@ -251,9 +254,9 @@ def write_pools(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the rows of a bucket to a file for each pool that has some, sorted by id.
+    """Write a file for each pool that has rows in a bucket, sorted by id.
 
-    `paths` are work files of the split with a row group per bucket; `pools` are in the order of the rows' flags.
+    `paths` are work files of the split with a row group per bucket; `pools` are in the order of the flags in `_CHOSEN`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")

@@ -49,10 +49,10 @@ RULES: Mapping[str, tuple[str, ...]] = {
 
 
 class SealedPools(RecipeSection):
-    """Candidate pools of a dataset that another recipe sealed.
+    """Candidate pools of a dataset that another recipe built.
 
     Attributes:
-        folder: Absolute path, or relative to the data root; does not change any byte.
+        folder: Folder of the pools, absolute or relative to the data root; does not change any byte.
         dataset: Partition of the pools, such as `nemotron-math-v2`.
         splits: Splits whose rows are scored.
     """
@@ -63,11 +63,11 @@ class SealedPools(RecipeSection):
 
 
 class PoolsRecipe(RecipeSection):
-    """Pools of a dataset; a row may be in several.
+    """Candidate pools of a dataset; a row may be in several.
 
     Attributes:
-        rules: Conditions by purpose, SQL over the columns of a row (`parse_condition`). A row is in a pool if it meets
-            all of them.
+        rules: SQL conditions on the columns of a row (`parse_condition`), by pool. A row is in a pool if it meets all
+            conditions of the pool.
         by_capability: Add rows with a capability target to the pool `capability_<target>`.
         refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
     """
@@ -98,7 +98,7 @@ class PoolsRecipe(RecipeSection):
 
 
 def raise_if_invalid_name(purpose: str) -> None:
-    """Raise ValueError if a purpose cannot name a folder and a config."""
+    """Raise ValueError if a pool's name cannot be the name of a folder and a config."""
     if not _PURPOSE.fullmatch(purpose):
         raise ValueError(f"{purpose!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
@@ -108,8 +108,8 @@ def parse_condition(condition: str) -> "pl.Expr":
     """Parse an SQL condition on a row.
 
     Raises:
-        ValueError: The text is not an expression, uses an unknown column (names the nearest), compares incompatible
-            values, is not boolean, or depends on files, other rows or the clock.
+        ValueError: The condition is not one expression, uses no column or an unknown one (the error names the nearest),
+            compares incompatible values, is not boolean, or depends on files, other rows or the clock.
     """
     import polars as pl
 

@@ -52,8 +52,8 @@ class DroppedRow(msgspec.Struct, frozen=True):
     """Dropped row with its reason.
 
     Attributes:
-        file: File of the source, as in rejects; the position in it is `row`.
-        shard: File of normalised rows; the number in it is `shard_row`.
+        file: File of the source, as in rejects; `row` is the row's position in this file.
+        shard: File of normalised rows; `shard_row` is the row's number in this file.
     """
 
     file: str
@@ -67,10 +67,12 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows; `rows` is unused, because a file is read whole.
+    """File of normalised rows; `rows` is always 0, because a file is read whole.
 
     Attributes:
-        repeats: File with the passing rows whose text occurred before; None until it is known.
+        passing: Number of rows that pass the rules; 0 until it is known.
+        repeats: Result of `write_repeats` for the texts of the passing rows; None until it is known, or without
+            repeats.
     """
 
     name: str
@@ -86,8 +88,8 @@ class PromptRules:
     """Rules that keep or drop rows.
 
     Attributes:
-        split: Partition key of the split, the source of its Documents.
-        system: System message that normalisation put before rendered conversations.
+        split: Partition key of the split, stored as the source of its Documents.
+        system: System message that normalisation put before rendered conversations, if any.
     """
 
     split: str
@@ -98,10 +100,10 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build a split's prompts; a text that `earlier` prompts contain is a duplicate."""
+    """Build a split's prompts; a text that is in `earlier` prompts is a duplicate."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    evaluated = list(run_stage("judge", functools.partial(evaluate_rows, rules=rules), shards, staging, settings))
+    evaluated = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
     before = [
         prompts.path(file.path)
         for prompts in earlier
@@ -123,8 +125,8 @@ def gather_prompts(
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), "documents": counts["documents"]}, {})
 
 
-def evaluate_rows(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Hash the texts of the rows that pass the rules (`IdsWriter`); count `passing`."""
+def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
+    """Write hashes of the texts that pass the rules (`IdsWriter`); count them."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
@@ -172,7 +174,7 @@ def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
 
 
 def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
-    """Return reason and detail if a row is dropped regardless of others, else None."""
+    """Return the reason and detail if a row is dropped for its own sake, else None."""
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"]:
         return "invalid_harmony", "the text is no Harmony"
@@ -194,7 +196,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def without_system(text: str, prefixes: Sequence[str]) -> str:
-    """Remove the system message that normalisation put before a text."""
+    """Remove the system message, one of `prefixes`, from a text that begins with it."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 

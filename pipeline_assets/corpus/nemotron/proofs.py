@@ -15,7 +15,8 @@ PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 def formalisation(row: Row) -> list[Message]:
     """Return a conversation that answers a problem with its statement in Lean.
 
-    Imports and options of the header come first, then a blank line, since published headers have no line end.
+    The answer begins with `lean_header` (imports and options) and a blank line, since published headers have no line
+    end.
     """
     problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
     if problem is None:

@@ -19,7 +19,7 @@ _MAX_NAME_CHARACTERS = 200
 
 
 def add_count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
-    """Add to the count at a path of names.
+    """Add `more` to the count at a path of names in a tally.
 
     Memory is bounded: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and names are cut to 200 characters.
     """
@@ -141,7 +141,7 @@ class RowCensus:
         self._shapes[path, tuple(values), tuple(map(type, values.values()))] += 1
 
     def _fold(self) -> None:
-        """Move shapes and paths into the tally."""
+        """Add the counted shapes and paths to the tally, and clear them."""
         for (path, keys, types), times in self._shapes.items():
             for key, kind in zip(keys, types, strict=True):
                 add_count(self._tally, (*path, key, type_name(kind)), times)
@@ -170,7 +170,7 @@ def _coverage_names(row: Row) -> list[str]:
 
 
 def _has_tools(row: Row) -> bool:
-    """Check whether a row declares tools, even malformed ones that make it a reject."""
+    """Check whether a row declares tools, even malformed ones."""
     try:
         return read_tools(row) is not None
     except (RowFault, RecursionError):

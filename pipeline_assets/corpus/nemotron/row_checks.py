@@ -27,7 +27,7 @@ _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
 _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
-def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each text whose validity flag is wrong."""
     texts, claims = batch.column("text").to_pylist(), batch.column("quality_valid_harmony").to_pylist()
     for row, (text, is_claimed) in enumerate(zip(texts, claims, strict=True)):
@@ -42,7 +42,8 @@ def encoding_faults(
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts; `span_faults` checks
-    the bodies that count in the loss. `rows` is a sample, since tiktoken is several times slower than the rest.
+    the bodies that count in the loss. `rows` are the numbers of sampled rows, since tiktoken is several times slower
+    than the rest; rows that are not valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -65,7 +66,7 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: Encoder
 ) -> Iterator[str]:
-    """Yield errors of the bodies that count in the loss, checked by control tokens."""
+    """Compare bodies that count in the loss with the control tokens; yield errors."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()
@@ -124,7 +125,7 @@ def texts_parse(shards: Artifact) -> Verdict:
     rows, faults = 0, []
     for name, batch in _batches(shards, ["id", "text", "quality_valid_harmony"]):
         ids = batch.column("id")
-        faults += [f"{name} {ids[row]}: {why}" for row, why in unparsed_rows(batch)]
+        faults += [f"{name} {ids[row]}: {why}" for row, why in wrongly_flagged_rows(batch)]
         rows += batch.num_rows
     summary = f"{len(faults):,} of {rows:,} texts have a wrong flag: {faults[0]}" if faults else f"{rows:,} texts"
     invalid: dict[str, int] = shards.manifest.identity.counts.get("invalid_harmony", {})
@@ -216,7 +217,7 @@ _SHOWN_COLUMNS = 20
 
 
 def preview_columns(inventory: Artifact) -> list[dict[str, str]]:
-    """Return the columns of a split with types and the share of rows that have them."""
+    """Return a split's first columns, with types and the share of rows with a value."""
     columns = list(read_inventory(inventory)["columns"].items())
     return [
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}

@@ -39,9 +39,9 @@ _IS_NUMBERED = re.compile(r".*#\d+", re.DOTALL)
 def row_id(row: Row, dataset: str, split: str) -> str:
     """Return the uuid of a row, or else the hex sha256 of its content.
 
-    The hash covers canonical JSON of its dataset, split and source columns. A uuid that ends in `#` and digits could
-    equal a numbered repeat, so it is hashed too instead of being the id. Missing values (`has_value`) do not change the
-    hash, however the row was read.
+    The hash covers dataset, split, uuid and the source columns in `_IDENTITY`, as canonical JSON. A uuid that ends in
+    `#` and digits could equal a numbered repeat, so such a row gets a hash too. Missing values (`has_value`) do not
+    change the hash, so JSON lines and Parquet give the same id.
     """
     uuid = to_text(row.get("uuid"))
     if uuid is not None and is_row_id(uuid):
@@ -52,7 +52,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
 
 
 def is_row_id(uuid: str) -> bool:
-    """Check whether a uuid is the row's id, because it does not end in `#` and digits."""
+    """Check whether a uuid can be an id of a row: not if it ends in `#` and digits."""
     return _IS_NUMBERED.fullmatch(uuid) is None
 
 
@@ -82,9 +82,9 @@ class _Attempts(NamedTuple):
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns from all conditions; null without valid attempts.
 
-    A condition is ignored if its count is 0 or if it contradicts itself (more right than attempted, no numbers). If
-    count or pass is missing, only the accuracy is used, and pass_k and correct_count are null. Numbers may be text.
-    Shares are rounded to four digits like the stored accuracy.
+    A condition is ignored if its count is 0, or if its values are contradictory (more right than attempted) or not
+    numbers. If count or pass is missing, only the accuracy is used, and `meta_pass_k` and `meta_correct_count` are
+    null. Numbers may be text. Shares are rounded to four digits like the stored accuracy.
     """
     valid = {}
     for condition in CONDITIONS:
@@ -105,7 +105,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the bin of the share of right attempts; None without attempts."""
+    """Return the difficulty by the share of right attempts; None without attempts."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -158,8 +158,9 @@ def row_metadata(
 ) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
-    A column of an unexpected type is stored as canonical JSON, and so are `metadata` and all source columns without a
-    column of their own. `conversation` has the row's messages before rendering drops any.
+    A column of an unexpected type is stored as canonical JSON, and so are `metadata` and the source columns without a
+    column of their own, except user names and URLs that the settings omit. `conversation` has the row's messages before
+    rendering drops any.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -176,7 +177,7 @@ def row_metadata(
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return the difficulty of the row, or else in the split's name; None if unknown."""
+    """Return the difficulty of a row, else that in the split's name; None if unknown."""
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
@@ -233,7 +234,7 @@ _POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM
 
 
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
-    """Compute the fraction of 16-token runs in `ids` that occurred earlier in it.
+    """Compute the fraction of 16-token runs that also occur earlier in `ids`.
 
     Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
     a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, and two are equal by chance with
@@ -275,7 +276,7 @@ def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
 def row_quality(
     text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
 ) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, with duplicates not yet determined."""
+    """Return the columns `quality_…` of a text, as if it were not a duplicate."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # Unknown: a row that came as Harmony text may declare its tools only in the text.
     is_known = is_valid and not (text.came_as_text and calls and tools is None)

@@ -105,7 +105,7 @@ class RowsRecipe(RecipeSection):
         return name
 
     def content_of_rows(self) -> dict[str, Any]:
-        """Return the content without the tokenizer, which manifests store separately."""
+        """Return the section's content without the tokenizer, which manifests store apart."""
         return {key: value for key, value in self.content().items() if key != "tokenizer"}
 
     @property

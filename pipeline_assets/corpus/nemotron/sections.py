@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, EFFORTS, DatasetSection, Domain, known_domain
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
-from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_name, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition, partition_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import Option, RecipeError, RecipeSection
@@ -21,11 +21,7 @@ CORRECTNESS = "correctness"  # meta key of a prompt; the most correct of several
 
 
 class Scan(RecipeSection):
-    """Scope of the inventory.
-
-    Attributes:
-        max_rows: Size of a sample over all files; None for all rows.
-    """
+    """Scope of the inventory."""
 
     max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
@@ -33,11 +29,7 @@ class Scan(RecipeSection):
 
 
 class HubLayout(RecipeSection):
-    """Splits of a dataset in one folder, as on a hub.
-
-    Attributes:
-        readme: Add the dataset's card.
-    """
+    """Splits of a dataset in one folder, as on a hub."""
 
     readme: Annotated[bool, Option("Add the dataset's card.", "write-readme")] = False
 
@@ -46,10 +38,10 @@ class DeduplicateRecipe(RecipeSection):
     """Rules that drop normalised rows or tag them as duplicates.
 
     Attributes:
-        min_completion_tokens: Minimum number of completion tokens.
+        min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Tag or drop near duplicates. The most correct row is kept, the first of equals.
+        near_duplicates: Tag or drop near duplicates. Of a group, the most correct row is kept, the first of equals.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)
@@ -59,7 +51,7 @@ class DeduplicateRecipe(RecipeSection):
 
     def split_scope(self, split: str) -> str | None:
         """Return the partition whose rows are compared with a split's; None for all rows."""
-        return {"split": split, "dataset": dataset_name(split), "all": None}[self.scope]
+        return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 
     def prompt_dedup_recipe(self) -> dict[str, Any] | None:
         """Return the `DedupRecipe` of prompts as content; None without near deduplication."""
@@ -70,7 +62,7 @@ class DeduplicateRecipe(RecipeSection):
 
 
 class PublishRecipe(RecipeSection):
-    """Publication of each dataset's pools as a dataset of a hub.
+    """Publication of each dataset's pools as a dataset on a hub.
 
     Attributes:
         repo: Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
@@ -83,14 +75,14 @@ class PublishRecipe(RecipeSection):
     allow_unknown_licences: bool = False
 
     def recipe_content(self, dataset: str) -> dict[str, Any]:
-        """Return the section's content for one dataset, named by its folder."""
+        """Return the section's content, with a dataset's name in place of `{dataset}`."""
         return self.content() | {"repo": self.repo.replace("{dataset}", dataset)}
 
 
 def recipe_warnings(
     datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
 ) -> Iterator[str]:
-    """Yield warnings about reasoning efforts that may be wrong, and a missing token.
+    """Yield warnings about a missing HF_TOKEN and reasoning efforts that may be wrong.
 
     Of the six known datasets, only those in `EFFORTS` can have a wrong effort: the others are not rendered, or their
     splits are not named after efforts.
@@ -103,7 +95,7 @@ def recipe_warnings(
 
 
 def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield errors of sections that lack another section or contradict it."""
+    """Yield errors of sections that need another section or contradict another one."""
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
         fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
@@ -132,7 +124,7 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
-    """Yield errors of repeated datasets or splits, and of missing row settings."""
+    """Yield errors of repeated datasets or splits, and of settings that rows lack."""
     earlier = set[str]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)

@@ -6,7 +6,7 @@ beyond all floats, which other JSON readers cannot read, is a reject. Rows of Pa
 
 | name | position of a row (`source_row`) | pieces |
 |---|---|---|
-| `.jsonl` `.ndjson` | bytes before its line in the uncompressed text | byte ranges; a compressed file is one |
+| `.jsonl` `.ndjson` | bytes before its line in the uncompressed text | byte ranges; a compressed file is one piece |
 | `.parquet` | number in the file, from 0 | runs of row groups |
 """
 
@@ -47,7 +47,8 @@ class RowShard:
     """Consecutive pieces of a split's files, named by a number of five digits.
 
     Attributes:
-        limits: Rows to read from the start of each piece, plus the rows that earlier pieces lacked; None for all rows.
+        limits: Maximum rows to read from each piece's start; what a piece lacks is added to the next. None for all
+            rows.
         rows: 0, because rows are unknown before they are read.
     """
 
@@ -67,9 +68,10 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     """Plan one shard with at most `rows` rows, spread evenly over every file.
 
-    Each file is divided into at most 16 pieces of at least 8 MiB; a compressed file is one piece. The first rows of
-    every piece are read, equally many from each, or one more from the first pieces if the division has a remainder.
-    Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are short.
+    Up to 16 pieces of each file are read from their start, each of 8 MiB or more if the file has as many; a compressed
+    file is one piece. As many rows are read from each piece, or one more from the first pieces if the division has a
+    remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
+    short.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
@@ -78,13 +80,13 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
 
 
 def empty_sample_error(max_rows: int, where: object) -> InputError:
-    """Return the error for an empty sample, although a full scan may find rows."""
+    """Return the error for an empty sample, which suggests a full scan."""
     what = f"a sample of at most {max_rows:,} rows is empty"
     return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Yield every row of the shard in order, up to its limits."""
+    """Yield every row of the shard in order, up to its limits, or a reject for it."""
     if shard.limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)
@@ -98,10 +100,10 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 
 
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
-    """Yield every row that begins in the piece, or a reject for its line.
+    """Yield every row that begins in the piece, or a reject for it.
 
-    `limit` bounds the rows; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line of a file has no
-    newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`,
+    `limit` bounds the rows and rejects; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line of a
+    file has no newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`,
     `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))

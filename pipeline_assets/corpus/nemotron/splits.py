@@ -40,8 +40,8 @@ def partition_key(dataset: str, split: str) -> str:
     return f"{dataset_key(dataset)}/{split}"
 
 
-def dataset_name(partition: str) -> str:
-    """Return the name of the dataset in a split's partition."""
+def dataset_of_partition(partition: str) -> str:
+    """Return the dataset's name in the partition of a split."""
     return partition.partition("/")[0]
 
 
@@ -59,8 +59,8 @@ class SplitFiles:
     """Files of one split, sorted.
 
     Attributes:
-        found_by: Source of the assignment of files to the split.
-        left_out: Paths of the same split in another format, which are not read.
+        found_by: How the split's files were found.
+        left_out: Other files whose names contain the split, such as those in another format, which are not read.
         config: Config of the card; None if the card names none, or only `default`.
     """
 
@@ -73,7 +73,7 @@ class SplitFiles:
 
 
 def detect_format(path: str) -> Format | None:
-    """Return the format by the suffix, compressed or not; None for other files."""
+    """Return a file's format by its suffix, compressed or not; None for other files."""
     name = _uncompressed(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
@@ -83,9 +83,10 @@ def split_from_name(path: str) -> str:
 
 
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
-    """Find every split with its files, in the card's order, or else by name.
+    """Find every split with its files, in the card's order.
 
-    `card` is the text of README.md, empty if missing; `where` names the dataset in errors.
+    If the card names no files, splits are found by the names of files, and sorted. `card` is the text of README.md,
+    empty if missing; `where` names the dataset in errors.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
@@ -126,7 +127,8 @@ def unknown_split_error(split: str, known: Sequence[str], where: object) -> Usag
 def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, where: str) -> list[str]:
     """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    Errors name `owner`, the split or config that has the patterns, and `where`, the dataset.
+    If no file matches, raise `InputError`. Errors name `owner`, the split or config that has the patterns, and `where`,
+    the dataset.
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
@@ -136,7 +138,7 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, wh
 
 
 def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
-    """Group files by the split in their names, which one format must spell alike."""
+    """Group files by split; the names in one format must spell the split alike."""
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:
@@ -152,7 +154,7 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 
 
 def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
-    """Return every split of every config by its local name."""
+    """Return the splits of all configs of a card, by the names of rule 1."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
         same_name.setdefault(split_from_name(path), []).append(path)
@@ -174,7 +176,7 @@ def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) ->
 
 
 def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Return files by split, in the card's order."""
+    """Return the files of a config by split, in the card's order."""
     if config.folder is not None:
         owner = f"config {config.name!r} of the card"
         return _group_by_name(files_matching(paths, [posixpath.join(config.folder, "**")], owner, where), where)
@@ -192,7 +194,7 @@ def _name_clash(both: str, split: str, where: str) -> InputError:
 def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
 ) -> SplitFiles:
-    """Apply rule 3; `same_name` are all files whose name contains the split."""
+    """Apply rule 3; `same_name` are all files whose names contain the split."""
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *same_name} - set(chosen)))

@@ -28,7 +28,7 @@ class CallLog:
         self._events.append((call, content))
 
     def count_stalled(self) -> int:
-        """Count the calls made after the last two replies to equal calls were equal.
+        """Count the calls made although the last two replies to equal calls were equal.
 
         Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
         """
@@ -58,7 +58,7 @@ def _canonical(arguments: str) -> str:
 def log_calls(messages: Iterable[Message]) -> CallLog:
     """Log the calls and replies of a parsed text, whose replies name only a tool.
 
-    A reply answers the first call of its tool that has no reply yet; without such a call it is ignored.
+    A reply answers the first call of its tool that has no reply yet; a reply without such a call is ignored.
     """
     log = CallLog()
     waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)

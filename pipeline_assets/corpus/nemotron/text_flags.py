@@ -1,4 +1,4 @@
-"""Soft quality flags of a text."""
+"""Flags of a text for unknown channels and control characters."""
 
 import re
 
@@ -13,15 +13,15 @@ _ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)",
 
 
 def has_known_channels(parsed: ParsedText) -> bool | None:
-    """Check that every channel is one of Harmony's; None for invalid Harmony."""
+    """Check that every channel is one of Harmony's, or none; None for invalid Harmony."""
     return all(message.channel in _CHANNELS for message in parsed.conversation) if parsed.messages else None
 
 
 def count_control_characters(parsed: ParsedText) -> int:
     r"""Count control characters, as characters and as escapes in JSON messages.
 
-    They are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular results from
-    LaTeX's `\\boxed` and `\\begin` in JSON with a single backslash.
+    Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
+    results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.
     """
     raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROLS))
     return raw + sum(_escaped(message.content) for message in parsed.conversation if _JSON.match(message.content))

@@ -4,9 +4,9 @@ Arguments are checked by jsonschema-rs, draft 2020-12. A catalogue stores each l
 
 Schemas of tools are often not valid JSON Schema, so they are rewritten before the library reads them. Python names of
 types are translated; `nullable` follows OpenAPI 3.0; a list of `items` and a boolean `exclusiveMinimum` follow older
-drafts. Unreadable parts refuse no value: a keyword with a malformed value, an unknown type, a reference out of the
-schema, a regular expression that needs more than linear time (lookaround, backreferences). `format` refuses no value
-either, nor do anchors and `unevaluated` keywords.
+drafts. Unreadable parts accept any value: a keyword with a malformed value, an unknown type, a reference out of the
+schema, a regular expression that needs more than linear time (lookaround, backreferences). `format`, anchors and
+`unevaluated` keywords are ignored.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 class Schema:
     """Compiled JSON Schema of a tool's arguments, which checks many values.
 
-    Any value fits a schema that is not an object; no value fits one that is too complex.
+    Any value fits a schema that is neither an object nor a boolean; no value fits one that is too complex.
     """
 
     def __init__(self, schema: JsonValue) -> None:
@@ -61,8 +61,8 @@ class Schema:
     def fits(self, value: JsonValue) -> bool:
         return self._validator is not None and self._validator.is_valid(value)
 
-    def steps(self, characters: int) -> int:
-        """Bound the steps of checking a value that has so many characters as JSON."""
+    def max_steps(self, characters: int) -> int:
+        """Return a bound on the steps that check a value of so many characters as JSON."""
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -75,11 +75,12 @@ def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validat
 
 
 class _SchemaReader:
-    """Reader that rewrites a schema for the library; `_TooComplex` if it is too heavy.
+    """Rewriter of a schema for jsonschema-rs; `_TooComplex` if it is too heavy.
 
     Attributes:
         rewritten: Schema for the library; its references point into its own `$defs`, by numbers.
-        weight: Number of parts with expanded references; a recursive reference counts as one.
+        weight: Number of parts, with references expanded, except that a recursive one counts as one part; a pattern
+            adds `_PATTERN_WEIGHT`.
     """
 
     def __init__(self, root: JsonValue) -> None:
@@ -144,7 +145,7 @@ class _SchemaReader:
         return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """Read schemas by pattern; an unreadable pattern is assumed to match every name."""
+        """Read schemas by pattern; every name and value fits an unreadable pattern."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.
@@ -160,7 +161,7 @@ class _SchemaReader:
             return None
 
     def _reference(self, reference: JsonValue) -> str | None:
-        """Return a reference into `$defs`; None if it is external or dangling."""
+        """Redirect a reference into `$defs`; None if it is external or dangling."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         target = self._root
@@ -226,11 +227,11 @@ _CACHED_BYTES = 64 << 10
 
 @dataclass(frozen=True, eq=False)
 class DeclaredTools:
-    """List of tools of a row.
+    """Tools that a row declares.
 
     Attributes:
-        tools_id: Hex sha256 of `canonical`, its key in the catalogue.
-        canonical: The list as canonical JSON: order matters for the list, not for keys.
+        tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
+        canonical: The list as JSON with sorted keys; the tools keep their order.
         namespace: Content of the developer message, with keys of schemas in the row's own order.
         parameters: JSON Schema of each tool's arguments by name; the last of several with one name.
     """
@@ -249,7 +250,7 @@ class DeclaredTools:
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Return the tools in a row's column `tools`, a list or JSON text, or None."""
+    """Return the tools in a row's column `tools`, a list or JSON text; else None."""
     tools = read_tools(row)
     if tools is None:
         return None
@@ -311,8 +312,8 @@ def _arguments(call: Message) -> JsonValue:
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
     """Check whether each call names a declared tool and fits its schema.
 
-    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object.
-    Calls whose checks need more than `MAX_STEPS` together do not fit.
+    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object. A
+    call does not fit if the checks of all calls up to it need more than `MAX_STEPS`.
     """
     steps = 0
     for call in calls:
@@ -320,7 +321,7 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
         if tools is None or namespace != FUNCTIONS or name not in tools.parameters:
             return False
         schema = tools.schema(name)
-        steps += schema.steps(len(call.content))
+        steps += schema.max_steps(len(call.content))
         arguments = _arguments(call)
         if not (isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):
             return False

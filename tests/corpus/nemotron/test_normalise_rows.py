@@ -16,7 +16,7 @@ from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
 from pipeline_assets.corpus.harmony.message import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
-from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed_rows
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, wrongly_flagged_rows
 from pipeline_assets.corpus.nemotron.rows_recipe import SystemMessage
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
@@ -38,7 +38,7 @@ def test_every_real_row_normalises_to_what_was_reviewed(name: str, real: bool) -
 
     assert (result.rejects, result.batch.num_rows, result.batch.schema) == ([], 3, SCHEMA)
     assert digest(result.batch) == golden[name]
-    assert list(unparsed_rows(result.batch)) == []
+    assert list(wrongly_flagged_rows(result.batch)) == []
     assert list(encoding_faults(result.batch, [0, 1, 2], GOLDEN_SETTINGS.loss_mode, encoder())) == []
 
 

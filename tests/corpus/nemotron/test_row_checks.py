@@ -10,7 +10,7 @@ from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, encoder, normalised,
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, Span, parse_harmony
-from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, span_faults, unparsed_rows
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, span_faults, wrongly_flagged_rows
 
 CALL = {**called({"word": "sum"}), "reasoning_content": "Look."}
 ROW = {"messages": [QUESTION, CALL, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
@@ -38,9 +38,11 @@ def test_a_text_that_does_not_parse_is_found() -> None:
     batch = normalised(ROW, {"text": "no harmony"}, ROW).batch
     [text, _, _] = batch.column("text").to_pylist()
 
-    assert list(unparsed_rows(batch)) == []
-    assert [row for row, _ in unparsed_rows(with_column(batch, "text", [text, "no harmony", text + "x"]))] == [2]
-    assert [row for row, _ in unparsed_rows(with_column(batch, "quality_valid_harmony", [True, True, False]))] == [1, 2]
+    assert list(wrongly_flagged_rows(batch)) == []
+    assert [row for row, _ in wrongly_flagged_rows(with_column(batch, "text", [text, "no harmony", text + "x"]))] == [2]
+    assert [
+        row for row, _ in wrongly_flagged_rows(with_column(batch, "quality_valid_harmony", [True, True, False]))
+    ] == [1, 2]
 
 
 @pytest.mark.parametrize("column", ["stats_tokens", "stats_completion_tokens"])
