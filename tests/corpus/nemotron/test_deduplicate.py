@@ -189,7 +189,7 @@ def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
             os._exit(9)
         return documents
 
-    monkeypatch.setattr(decontaminate_corpus, "decode", deadly)
+    monkeypatch.setattr(decontaminate_corpus, "decode_lines", deadly)
     quiz = quiz_of(tmp_path / "quiz", ITEM)
     asked_of = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
     with forked_here():
