@@ -228,7 +228,7 @@ def plain_verdict(text: str, recipe: FilterRecipe) -> tuple[str | None, str]:
     split = PlainText(text)
     for threshold in build_thresholds(recipe):
         value = measured(split, threshold.reason, recipe)
-        if value < threshold.limit if threshold.drops == "<" else value > threshold.limit:
+        if value < threshold.limit if threshold.dropped_side == "<" else value > threshold.limit:
             return threshold.reason, text
     if recipe.c4 is not None:
         if any(has_phrase(text, phrase) for phrase in recipe.c4.drop_documents_with):

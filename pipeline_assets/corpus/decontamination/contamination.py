@@ -24,7 +24,7 @@ class _MatchingItems(NamedTuple):
     """Items that contaminate a document, and how many n-grams of each it contains."""
 
     items: NDArray[np.int64]
-    shared: NDArray[np.int64]
+    shared_ngrams: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Contamination:
         number: Number of the document in its batch.
         items: Contaminating items, ascending.
         best_item: Item with the largest fraction of its n-grams in the document; the first of several.
-        shared: Distinct n-grams of the best item in the document.
+        shared_ngrams: Distinct n-grams of the best item in the document.
         first_word: Word at which the first of these n-grams begins.
         is_removed: Mask of the words to remove, shape (words,): n-grams of the items, and the `CutRecipe` margin.
     """
@@ -43,7 +43,7 @@ class Contamination:
     number: int
     items: NDArray[np.int64]
     best_item: int
-    shared: int
+    shared_ngrams: int
     first_word: int
     is_removed: NDArray[np.bool_]
 
@@ -74,8 +74,8 @@ def _contamination(
     own = _matching_items(found, index.items)
     if not len(own.items):
         return None
-    position = int(np.argmax(own.shared / index.items.ngrams[own.items]))
-    best, shared = int(own.items[position]), int(own.shared[position])
+    position = int(np.argmax(own.shared_ngrams / index.items.ngrams[own.items]))
+    best, shared = int(own.items[position]), int(own.shared_ngrams[position])
     first_word = int(found.words[_belongs_to_items(found.ngrams, own.items[position : position + 1], index.items)][0])
     is_removed = _words_to_remove(words, found, own.items, index, cut)
     return Contamination(number, own.items, best, shared, first_word, is_removed)

@@ -31,7 +31,7 @@ def propose_corpus_pairs(
     else:
         seen = tuple(store.bands for store in dedup.seen)
         bands = memory_ranges(dedup, dedup.run_paths(sketched, BANDS), seen, _BAND_BYTES)
-        rules = (seen, exact.copies, recipe.max_compared)
+        rules = (seen, exact.bitmap_file, recipe.max_compared)
         tasks = [Task.bind(propose_pairs, key_range, *rules) for key_range in bands]
     return dedup.run_tasks("propose", tasks)
 

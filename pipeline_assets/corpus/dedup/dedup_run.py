@@ -31,7 +31,7 @@ def worker_bytes(settings: RunSettings) -> int:
     return max(available // max(settings.workers, 1) - _PROCESS_BYTES, _MIN_WORKER_BYTES)
 
 
-def min_parts(settings: RunSettings) -> int:
+def min_tasks(settings: RunSettings) -> int:
     """Return the smallest number of tasks of a step that keeps all workers busy."""
     return 4 * settings.workers if settings.workers > 1 else 1
 

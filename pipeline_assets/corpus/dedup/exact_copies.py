@@ -31,10 +31,10 @@ _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs of exact copies, and a bitmap file `copies`; empty if the mode is `near`."""
+    """Runs of exact copies, and a bitmap file of them; empty if the mode is `near`."""
 
     runs: Runs = ()
-    copies: Path | None = None
+    bitmap_file: Path | None = None
 
 
 def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
@@ -54,13 +54,13 @@ def neighbour_tasks(
     """Return one task per block; it pairs the block with itself and earlier blocks."""
     stores = (store.sketches for store in dedup.seen)
     seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
-    own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_parts(dedup.settings)), 1))
+    own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_tasks(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":
         sources = [span for store in dedup.seen for span in store.sources]
         sources += [(shard.first_number, shard.source) for shard in dedup.shards]
     device = select_faiss_device(dedup.settings.faiss_gpu)
-    rules = (exact.copies, sources, recipe, max_compared, device)
+    rules = (exact.bitmap_file, sources, recipe, max_compared, device)
     return [Task.bind(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
 
 

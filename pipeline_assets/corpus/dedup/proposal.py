@@ -37,7 +37,7 @@ def recommend_banding(permutations: int, threshold: float, recall: float) -> Ban
 
 
 @dataclass(frozen=True)
-class Distance:
+class DistanceLimit:
     """Rule that proposes a pair if at most `max_distance` of `bits` bits differ."""
 
     bits: int
@@ -61,15 +61,15 @@ class Distance:
         return min(sum(map(math.exp, logs)), 1.0)
 
 
-def recommend_distance(bits: int, threshold: float, recall: float) -> Distance:
+def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
     """Return the smallest distance that reaches `recall` at `threshold`.
 
     It proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance does, the result
     is just below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)
-    distances = (Distance(bits, max_distance) for max_distance in range(largest))
+    distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))
     return next(
         (distance for distance in distances if distance.recall(threshold) >= recall),
-        Distance(bits, largest),
+        DistanceLimit(bits, largest),
     )

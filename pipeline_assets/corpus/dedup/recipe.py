@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommend_banding, recommend_distance
+from pipeline_assets.corpus.dedup.proposal import Banding, DistanceLimit, recommend_banding, recommend_distance
 from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
@@ -124,14 +124,14 @@ class NearRecipe(RecipeSection):
         assert proposer is not None
         return proposer
 
-    def proposal(self) -> "Banding | Distance":
+    def proposal(self) -> "Banding | DistanceLimit":
         """Return the banding or the distance of this recipe."""
         if self.faiss is not None:
-            return Distance(self.faiss.bits, self.faiss.max_distance)
+            return DistanceLimit(self.faiss.bits, self.faiss.max_distance)
         assert self.minhash is not None
         return Banding(self.minhash.bands, self.minhash.rows)
 
-    def recommended_proposal(self) -> "Banding | Distance":
+    def recommended_proposal(self) -> "Banding | DistanceLimit":
         """Return the cheapest proposal that reaches `TARGET_RECALL`."""
         recommend = recommend_banding if self.minhash is not None else recommend_distance
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
-from pipeline_assets.corpus.dedup.dedup_run import min_parts, worker_bytes
+from pipeline_assets.corpus.dedup.dedup_run import min_tasks, worker_bytes
 from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.sorted_runs import (
     KeyRange,
@@ -71,7 +71,7 @@ def select_shard(
             texts = [(row, entry.text) for row, entry in documents if entry.license_tag not in refused_licences]
             selected = select_windows([text.encode() for _, text in texts], recipe.window_bytes, recipe.every)
             rows = np.fromiter((row for row, _ in texts), np.int64, len(texts))
-            yield selected.hashes, np.repeat(rows, selected.windows)
+            yield selected.hashes, np.repeat(rows, selected.window_counts)
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
@@ -154,7 +154,7 @@ def _drop_repeats(
     if not windows:
         return ()
     rows, max_rows = total_rows(windows), worker_bytes(settings) // _ROW_BYTES
-    ranges = even_ranges(windows, rows, max(min(max_rows, -(-rows // min_parts(settings))), 1))
+    ranges = even_ranges(windows, rows, max(min(max_rows, -(-rows // min_tasks(settings))), 1))
     tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
     repeated = list(run("repeated", tasks, staging))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)

@@ -43,13 +43,13 @@ class NearDuplicates:
 
     Attributes:
         runs: Runs of near duplicates, with the columns of `near_duplicates`.
-        first_copies: Run of only those near duplicates that have exact copies.
+        with_copies: Run of only those near duplicates that have exact copies.
         edges: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
     """
 
     runs: Runs = ()
-    first_copies: Path | None = None
+    with_copies: Path | None = None
     edges: Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,11 +57,11 @@ class NearDuplicates:
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Decide which documents to drop for their edges, and write these as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
-    paths, first_copies = [], []
+    paths, with_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         paths.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.parquet", table).path)
-        first_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    paths.append(write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(first_copies).sort_by("number")).path)
+        with_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
+    paths.append(write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(with_copies).sort_by("number")).path)
     *runs, first_copies_run = map(dedup.staging.path, paths)
     return NearDuplicates(tuple(runs), first_copies_run, edges, counts)
 
@@ -168,19 +168,19 @@ def decide_shard(
         for run in ids:
             table = read_columns(run)
             own = document_numbers(to_numpy(table["order"]))
-            fates = _drop_decisions(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
+            decisions = _drop_decisions(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
             lines = []
             for number, doc_id in zip(own.tolist(), table["doc_id"].to_pylist(), strict=True):
-                row, fate = number - shard.first_number, fates.get(number)
-                outcome: Outcome = "kept" if fate is None else fate.outcome
-                evidence = () if fate is None else fate[2:]
+                row, decision = number - shard.first_number, decisions.get(number)
+                outcome: Outcome = "kept" if decision is None else decision.outcome
+                evidence = () if decision is None else decision[2:]
                 lines.append(Decision(doc_id, shard.source, outcome, DECISION_RULE, shard.path, row, *evidence))
-                if fate is None:
+                if decision is None:
                     counts["out"] += 1
                 else:
                     counts[outcome] += 1
-                    counts["of_seen"] += fate.seen_in is not None
-                    dropped.append((row, fate.kept))
+                    counts["of_seen"] += decision.seen_in is not None
+                    dropped.append((row, decision.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
         file.write(np.array(dropped, DROPPED_ROW_DTYPE).tobytes())
@@ -191,23 +191,23 @@ def _drop_decisions(
     first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
     """Return the decisions that drop documents `first` to before `stop`, by number."""
-    fates: dict[int, _DropDecision] = {}
+    decisions: dict[int, _DropDecision] = {}
     if near.runs:
-        fates |= _near_drop_decisions(KeyRange(first, stop, near.runs), seen)
+        decisions |= _near_drop_decisions(KeyRange(first, stop, near.runs), seen)
     if exact.runs:
         copies = KeyRange(first, stop, exact.runs).table()
         firsts = document_numbers(to_numpy(copies["first"]))
-        original_fates: dict[int, _DropDecision] = {}
-        if near.first_copies is not None and len(firsts):
-            original_fates = _near_drop_decisions(
-                KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.first_copies,)), seen
+        original_decisions: dict[int, _DropDecision] = {}
+        if near.with_copies is not None and len(firsts):
+            original_decisions = _near_drop_decisions(
+                KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.with_copies,)), seen
             )
         columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
             own = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
-            fates[number] = original_fates.get(first_number, own)._replace(copy_of=first_id)
-    return fates
+            decisions[number] = original_decisions.get(first_number, own)._replace(copy_of=first_id)
+    return decisions
 
 
 def _near_drop_decisions(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:

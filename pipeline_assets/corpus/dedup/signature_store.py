@@ -39,7 +39,7 @@ class SeenRuns(NamedTuple):
     first_number: int
 
 
-class SetsFile(NamedTuple):
+class ShingleSetFiles(NamedTuple):
     """Files of the shingle sets of one shard: the sets and their index, see `verify`.
 
     `offset` is added to a document number in the index to get the document's number in the corpus.
@@ -47,7 +47,7 @@ class SetsFile(NamedTuple):
 
     offset: int
     sets: Path
-    entries: Path
+    index_file: Path
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SeenStore:
     hashes: SeenRuns
     bands: SeenRuns
     sketches: SeenRuns
-    sets: tuple[SetsFile, ...]
+    sets: tuple[ShingleSetFiles, ...]
     sources: tuple[tuple[int, str], ...]
 
 
@@ -136,7 +136,7 @@ def _open_store(name: str, store: Artifact, first: int) -> SeenStore:
         hashes,
         bands,
         sketches,
-        tuple(SetsFile(first, store.path(sets), store.path(index)) for sets, index in files),
+        tuple(ShingleSetFiles(first, store.path(sets), store.path(index)) for sets, index in files),
         tuple((number, source["source"]) for number, source in zip(firsts, counts["sources"], strict=False)),
     )
 

@@ -49,14 +49,14 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        seen_from: For runs of a signature store, which number documents from 0: number of document 0 in the corpus.
+        first_number: For runs of a signature store, which number documents from 0: number of document 0 in the corpus.
             None for runs of the corpus itself.
     """
 
     low: int
     high: int
     runs: Runs
-    seen_from: int | None = None
+    first_number: int | None = None
 
     @property
     def name(self) -> str:
@@ -70,9 +70,9 @@ class KeyRange:
     def table(self) -> pa.Table:
         """Return the rows, run after run; document numbers are those of the corpus."""
         table = pa.concat_tables(map(self._range_rows, self.runs))
-        if self.seen_from is None:
+        if self.first_number is None:
             return table
-        orders = document_numbers(to_numpy(table["order"])) + np.uint64(self.seen_from)
+        orders = document_numbers(to_numpy(table["order"])) + np.uint64(self.first_number)
         return table.set_column(table.schema.names.index("order"), "order", to_arrow(orders))
 
     def _range_rows(self, run: Path) -> pa.Table:
@@ -105,7 +105,7 @@ def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
     return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
 
 
-def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> list[KeyRange]:
+def bounded_ranges(runs: Runs, max_rows: int, first_number: int | None = None) -> list[KeyRange]:
     """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
 
     Bounds are lowest keys of row groups, so only the rows of a single key can exceed the limit by far.
@@ -117,7 +117,7 @@ def bounded_ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> l
             bounds.append(lowest)
             rows = 0
         rows += group_rows
-    return [KeyRange(low, high, runs, seen_from) for low, high in itertools.pairwise([*bounds, _KEYS])]
+    return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*bounds, _KEYS])]
 
 
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

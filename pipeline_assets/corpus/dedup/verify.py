@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_parts
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.minhash import shingle_sets
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
+from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, ShingleSetFiles
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, distinct_pairs, total_rows, write_run
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DECODER
@@ -49,11 +49,11 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     words = recipe.proposer.shingle_words
     to_write = (Task.bind(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
     written = dedup.run_tasks("shingle", to_write)
-    own = [SetsFile(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
+    own = [ShingleSetFiles(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
-    by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_parts(dedup.settings))))
+    by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_tasks(dedup.settings))))
     return written, dedup.run_tasks("verify", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
 
 
@@ -95,10 +95,10 @@ def write_sets(
 class ShingleSets:
     """Shingle sets of a corpus, read on demand from files in document order."""
 
-    def __init__(self, files: Sequence[SetsFile]) -> None:
+    def __init__(self, files: Sequence[ShingleSetFiles]) -> None:
         self._offsets = [np.uint64(file.offset) for file in files]
         self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
-        self._indices = [np.memmap(file.entries, _INDEX, "r") for file in files]
+        self._indices = [np.memmap(file.index_file, _INDEX, "r") for file in files]
         firsts = [index["number"][0] + offset for index, offset in zip(self._indices, self._offsets, strict=True)]
         self._firsts = np.array(firsts, np.uint64)
 
@@ -140,7 +140,7 @@ class ShingleSets:
 
 def verify_pairs(
     pairs: KeyRange,
-    sets: Sequence[SetsFile],
+    sets: Sequence[ShingleSetFiles],
     threshold: str,
     fetched_shingles: int,
     max_compared: int | None,

@@ -27,11 +27,11 @@ class SelectedWindows(NamedTuple):
 
     Attributes:
         hashes: Hashes of all selected windows.
-        windows: Number of selected windows of each document, at least 1.
+        window_counts: Number of selected windows of each document, at least 1.
     """
 
     hashes: NDArray[np.uint64]
-    windows: NDArray[np.int64]
+    window_counts: NDArray[np.int64]
 
 
 def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> SelectedWindows:

@@ -52,7 +52,7 @@ _RESERVED = (
 RESERVED_NETWORKS = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
-class Masking(Filter):
+class MaskingFilter(Filter):
     """Filter that masks the kinds of addresses that a `MaskingRecipe` selects."""
 
     def __init__(self, recipe: MaskingRecipe) -> None:

@@ -26,13 +26,13 @@ class Threshold:
         reason: Reason code of dropped documents.
         numerator: Count to compare with the limit.
         denominator: Count to divide by; None for no ratio. The ratio is 0 if this count is 0.
-        drops: Side of the limit on which documents are dropped.
+        dropped_side: Side of the limit on which documents are dropped.
     """
 
     reason: str
     numerator: TextCount
     denominator: TextCount | None
-    drops: Literal["<", ">"]
+    dropped_side: Literal["<", ">"]
     limit: int | float
 
     def measure(self, counts: NDArray[np.int64]) -> Measurement:
@@ -40,7 +40,7 @@ class Threshold:
         value: int | float = int(counts[self.numerator])
         if self.denominator is not None:
             value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0
-        is_failed = value < self.limit if self.drops == "<" else value > self.limit
+        is_failed = value < self.limit if self.dropped_side == "<" else value > self.limit
         ends_at_limit = self.numerator is TextCount.STOP_WORDS  # the search stops when the limit is reached
         return Measurement(self.reason, value, self.limit, is_failed, is_lower_bound=ends_at_limit and not is_failed)
 
@@ -121,7 +121,7 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
     return Limits(
         np.array([threshold.numerator for threshold in thresholds], np.int64),
         np.array(denominators, np.int64),
-        np.array([1.0 if threshold.drops == ">" else -1.0 for threshold in thresholds], np.float64),
+        np.array([1.0 if threshold.dropped_side == ">" else -1.0 for threshold in thresholds], np.float64),
         np.array([threshold.limit for threshold in thresholds], np.float64),
     )
 

@@ -66,7 +66,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.column_rules import ColumnFilter
-    from pipeline_assets.corpus.filters.masking import Masking
+    from pipeline_assets.corpus.filters.masking import MaskingFilter
     from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
     from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
@@ -79,7 +79,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
     if recipe.masking is not None:
-        filters.append(Masking(recipe.masking))
+        filters.append(MaskingFilter(recipe.masking))
     return tuple(filters)
 
 

@@ -13,14 +13,14 @@ from plain_dedup import PlainDocument
 from refusals import refusal
 
 from pipeline_assets.corpus.dedup.neighbours import select_faiss_device
-from pipeline_assets.corpus.dedup.proposal import Distance
+from pipeline_assets.corpus.dedup.proposal import DistanceLimit
 from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9])
 def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: float, tmp_path: Path) -> None:
     """Two texts of `count` shingles of one word that share so many; 300 pairs."""
-    distance = Distance(64, 16)
+    distance = DistanceLimit(64, 16)
     shared = round(2 * 100 * similarity / (1 + similarity))
     documents = []
     for pair in range(300):

@@ -3,7 +3,7 @@
 import pytest
 from dedup_build import recipe
 
-from pipeline_assets.corpus.dedup.proposal import Banding, Distance, recommend_banding, recommend_distance
+from pipeline_assets.corpus.dedup.proposal import Banding, DistanceLimit, recommend_banding, recommend_distance
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 
@@ -67,8 +67,8 @@ def test_the_most_rows_that_still_find_enough_are_recommended() -> None:
 
 
 def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
-    assert recommend_distance(256, 0.7, 0.95) == Distance(256, 48)
-    assert Distance(256, 48).recall(0.7) >= 0.95 > Distance(256, 47).recall(0.7)
+    assert recommend_distance(256, 0.7, 0.95) == DistanceLimit(256, 48)
+    assert DistanceLimit(256, 48).recall(0.7) >= 0.95 > DistanceLimit(256, 47).recall(0.7)
 
 
 def test_a_source_that_is_named_has_a_cap_of_its_own() -> None:

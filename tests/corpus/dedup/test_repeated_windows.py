@@ -135,7 +135,7 @@ def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
 def selected(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:
     """The hashes that are selected of each text."""
     found = select_windows(texts, window_bytes, every)
-    return [part.tolist() for part in np.split(found.hashes, np.cumsum(found.windows)[:-1])]
+    return [part.tolist() for part in np.split(found.hashes, np.cumsum(found.window_counts)[:-1])]
 
 
 def random_text(size: int, seed: int) -> bytes:
