@@ -11,7 +11,7 @@ from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.markdown import escape, markdown_table
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import find_data_root
@@ -49,7 +49,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):
             values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
-    for source, losses in (read_lost_text(manifest) or {}).items():
+    for source, losses in (read_losses(manifest) or {}).items():
         values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
     store = row_store_for(artifact, kinds)
     tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]

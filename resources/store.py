@@ -17,7 +17,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     FAMILY,
     VOCABULARY,
     VOCABULARY_SHA256,
-    Encoder,
+    HarmonyEncoder,
     check_vocabulary,
     load_encoder,
 )
@@ -149,6 +149,6 @@ class Tokenizer(dg.ConfigurableResource):
         """Return the configured path of the vocabulary file; None for the built-in file."""
         return Path(self.path).absolute() if self.path else None
 
-    def encoder(self) -> Encoder:
+    def encoder(self) -> HarmonyEncoder:
         """Return the encoder that builds use, loaded once per process."""
         return load_encoder(self.sha256, self.file())

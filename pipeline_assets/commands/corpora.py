@@ -32,8 +32,8 @@ from pipeline_assets.corpus.dedup.proposal import Banding
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.tokens.losses import read_lost_text
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.losses import read_losses
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
@@ -219,7 +219,7 @@ def _own_corpora(content: Content, file: Path, section: PackSection, root: Path)
 def _packed_lines(packed: Artifact) -> Iterator[str]:
     yield from artifact_lines(packed)
     if packed.manifest.kind == stage_a.PACKED.name:
-        yield from (f"  {source}: {losses}" for source, losses in (read_lost_text(packed.manifest) or {}).items())
+        yield from (f"  {source}: {losses}" for source, losses in (read_losses(packed.manifest) or {}).items())
 
 
 def report(input: SealedInputs, build: BuildInFolder) -> None:
@@ -237,7 +237,7 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
     corpora = input_corpora(input, *_JOINT_CORPORA, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
         corpora = (*sorted(_input_targets(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
-    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
+    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=HarmonyRecipe().content()))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
         link.symlink_to(Path(build.out_dir.name, "report.json"))

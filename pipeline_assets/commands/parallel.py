@@ -13,7 +13,7 @@ from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
-from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
+from pipeline_assets.corpus.tokens.losses import losses_to_provenance, read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -95,13 +95,13 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     lines += aligned([(pair.split, pair.src_text, pair.tgt_text) for pair in first_pairs])
     if parallel.encode is not None:
         folder = data / parallel.target(TOKEN_CACHE.name).folder
-        cache, losses = open_cache(folder), read_lost_text(open_artifact(folder).manifest) or {}
+        cache, losses = open_cache(folder), read_losses(open_artifact(folder).manifest) or {}
         lengths = cache.lengths("pair")[cache.pair_numbers("train")]
         waste = {
             name: round(padding_share(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
             for name, order in (("random", Order()), ("bucketed", Order(bucket_steps=20)))
         }
-        content |= {"cache": cache.meta, "pad_waste": waste, **lost_text(losses)}
+        content |= {"cache": cache.meta, "pad_waste": waste, **losses_to_provenance(losses)}
         lines += [
             f"{cache.meta.vocab_size:,} pieces, {dict(cache.meta.tokens)} tokens, cut: {dict(cache.meta.truncated)}",
             f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",

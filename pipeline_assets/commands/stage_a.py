@@ -22,7 +22,7 @@ from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, Sta
 from pipeline_assets.corpus.readers.hub_configs import matching_configs, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_host
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -225,7 +225,7 @@ def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_li
         "name": name,
         "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
         "refuse_licences": list(refuse_licences),
-        "tokenizer": TokenizerRecipe().content(),
+        "tokenizer": HarmonyRecipe().content(),
         "shard_text_bytes": SHARD_TEXT_BYTES,
         "sources": list(sources),
     }

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.profile import Counts, Profile, from_json, merge, pr
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -85,7 +85,7 @@ def write_corpus_report(
     all_shards = [shard for corpus in corpora for shard in document_shards(corpus)]
     shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(all_shards)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
-    tokenizer = TokenizerFile(TokenizerRecipe(sha256=tokenizer_sha256), settings.vocabulary)
+    tokenizer = TokenizerFile(HarmonyRecipe(sha256=tokenizer_sha256), settings.vocabulary)
     warm_up = functools.partial(load_tables, tokenizer, 0)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.tokens.encode import (
     with_oracle_fallback,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile, write_durably
@@ -56,7 +56,7 @@ class MegatronRecipe(RecipeSection):
         valid_fraction: Fraction of the documents, by hash, and of the budget.
     """
 
-    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    tokenizer: HarmonyRecipe = HarmonyRecipe()
     token_budget: int = pydantic.Field(gt=0)
     valid_fraction: Share
 

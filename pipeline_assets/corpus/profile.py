@@ -15,7 +15,7 @@ import numpy as np
 from pipeline_assets.corpus.converted_shards import IDS
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
@@ -129,7 +129,7 @@ def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
     return {msgspec.convert(entry, Group): msgspec.convert(entry, Counts) for entry in entries}
 
 
-def _count(texts: Sequence[str], encoder: Encoder) -> Counts:
+def _count(texts: Sequence[str], encoder: HarmonyEncoder) -> Counts:
     can_be_encoded = [text for text in texts if encoder.can_encode(text)]
     runs = encoder.encode(can_be_encoded)
     utf8_bytes = sum(len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts)

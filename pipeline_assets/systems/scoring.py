@@ -28,7 +28,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, row
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -177,7 +177,7 @@ def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> 
             files = opened.enter_context(_pool_files(target.upstream[0], split, run, folder))
             artifact = open_artifact(run.root / target.folder)
             decisions = artifact.manifest.identity.decisions
-            if lost := read_lost_text(artifact.manifest):
+            if lost := read_losses(artifact.manifest):
                 decisions = {**decisions, "model": decisions["model"] | {"lost_text": str(lost["rows"])}}
             splits.append(ScoredSplit(str(target.partition), artifact.path(SCORES_FILE), files, decisions))
         yield splits

@@ -42,7 +42,7 @@ from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -70,7 +70,7 @@ class StageARecipe(Recipe):
     system: Literal["stage_a"]
     outputs: source_kinds.Outputs | None = None
     refuse_licences: Annotated[Tags, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
-    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    tokenizer: HarmonyRecipe = HarmonyRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[source_kinds.Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, norma
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 
@@ -39,7 +39,7 @@ LOOKUP = {
 
 
 @cache
-def encoder() -> Encoder:
+def encoder() -> HarmonyEncoder:
     return load_encoder(VOCABULARY_SHA256)
 
 

@@ -9,7 +9,7 @@ import openai_harmony
 
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, ToolNamespace
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 
 
 @cache
@@ -19,7 +19,7 @@ def library() -> openai_harmony.HarmonyEncoding:
 
 
 @cache
-def encoder() -> Encoder:
+def encoder() -> HarmonyEncoder:
     return load_encoder(VOCABULARY_SHA256)
 
 

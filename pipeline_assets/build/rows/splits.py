@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import selected_shards, split_rule
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
@@ -41,7 +41,7 @@ class SplitRows(RowStore):
         return read_indexed_dataset(self.artifact.folder / Path(TOKENS).stem)
 
     @cached_property
-    def tokenizer(self) -> Encoder:
+    def tokenizer(self) -> HarmonyEncoder:
         """Tokenizer of the split in tiktoken, even if another library encoded the split."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")

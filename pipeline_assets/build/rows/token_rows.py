@@ -36,7 +36,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
@@ -64,7 +64,7 @@ class TokenRows(RowStore):
 
         Its file is first searched for in the data root, which may have moved since the build, then at earlier paths.
         """
-        if isinstance(recipe, TokenizerRecipe):
+        if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
         name = self.artifact.manifest.provenance.get(TOKENIZER_FILE)
         paths = [self.lineage.root / name] if isinstance(name, str) else []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.store import Part, Row, RowStore, Source, UpstreamRow, encode_document
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -161,7 +161,7 @@ def _row_text(store: RowStore, part: Part) -> TracedText:
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
     """Describe a token: `number` in its document's ids, `position` in the token file."""
     is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
-    if isinstance(tokenizer, Encoder):
+    if isinstance(tokenizer, HarmonyEncoder):
         before = tokenizer.oracle.decode_bytes(ids[:number].tolist())
         byte_offset, line = len(before), 1 + before.count(b"\n")
         own = b"" if is_end else tokenizer.oracle.decode_single_token_bytes(int(ids[number]))

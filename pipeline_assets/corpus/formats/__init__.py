@@ -1,1 +1,1 @@
-"""File formats: reader and writer of each together."""
+"""Readers and writers of file formats."""

@@ -1,7 +1,8 @@
 """Conversion between Arrow columns and NumPy or Python values, through buffers.
 
-pyarrow's own conversions import pandas, which takes a quarter of a second per process. An Arrow column has a buffer of
-validity bits (None if no value is null), and then its values; texts have offsets of `rows + 1` int32, then their bytes.
+pyarrow's own conversions import pandas, which takes a quarter of a second per process. The buffers of an Arrow column
+are its validity bits (None if no value is null) and its values. A text column has three: validity bits, `rows + 1`
+int32 offsets, and bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ def to_bools(column: pa.BooleanArray) -> NDArray[np.bool_]:
 
 
 def bool_column(rows: NDArray[np.bool_]) -> pa.BooleanArray:
-    """Convert a mask to a boolean column, such as `Table.filter` takes."""
+    """Convert a boolean mask, shape (rows,), to a column."""
     bits = pa.py_buffer(np.packbits(rows, bitorder="little"))  # Arrow's bit order: row 0 is the lowest bit of byte 0
     return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
 
@@ -68,19 +69,22 @@ def repeat_text(text: str, rows: int) -> pa.StringArray:
 
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:
-    """View integers or floats, shape (rows,), as a column."""
+    """View an array of integers or floats, shape (rows,), as a column."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Build a table from columns by name; NumPy arrays are not copied."""
+    """Build a table from columns by name; contiguous NumPy arrays are not copied."""
     arrays = [to_arrow(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
 def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert texts, lists of texts, booleans, numbers or None (null) to a column."""
+    """Convert Python values to a column of type `kind`; None becomes null.
+
+    `kind` is a string, boolean or number type, or a list of such a type.
+    """
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)

@@ -1,11 +1,11 @@
 """Decompression of zstd, gzip, bzip2 and xz, detected by the first bytes.
 
-A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. The standard library's file
-objects ignore data after a bzip2 stream, and read a truncated zstd frame like a complete one. Both are errors in this
-module.
+A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame, and a
+truncated frame, are errors; the standard library's file objects ignore data after a bzip2 stream, and read a truncated
+zstd frame like a complete one.
 
-Four kilobytes of bzip2 can contain gigabytes, so memory is limited to a block and the format's window; for lines also
-the longest line.
+Four kilobytes of bzip2 can contain gigabytes. So `decompress` holds only one block and the format's window in memory,
+and `whole_lines` one block and the longest line.
 """
 
 import bz2
@@ -24,7 +24,7 @@ _ARROW_TRUNCATED = "Truncated"  # start of pyarrow's error for a stream that end
 
 
 class _TruncatedError(Exception):
-    """Stream that ends within a frame."""
+    """Error of a stream that ends within a frame."""
 
 
 Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
@@ -48,7 +48,7 @@ def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) ->
 def _decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
     """Decompress all frames with pyarrow, in blocks of at most `_STEP_BYTES`.
 
-    Other zstd libraries decompress a whole input block in one call, to up to 32,000 times as many bytes.
+    Other zstd libraries return all that one block of input decompresses to, which can be 32,000 times as many bytes.
     """
     import pyarrow as pa
 
@@ -66,7 +66,7 @@ def _decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
 
 
 class _Source:
-    """File object for pyarrow, which cannot close the underlying file."""
+    """File object for pyarrow; closing this object leaves the wrapped file open."""
 
     closed = False
 
@@ -101,7 +101,7 @@ XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompre
 
 
 def detect_codec(head: bytes) -> Codec | None:
-    """Detect the format by a file's first ten bytes; None if it is not compressed."""
+    """Detect the format by a file's first ten bytes; None if they match no format."""
     is_skippable_frame = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5  # magic 0x184D2A5?, RFC 8878, 3.1.2
     if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable_frame:
         return ZSTD
@@ -113,13 +113,14 @@ def detect_codec(head: bytes) -> Codec | None:
 
 
 def decompress(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
-    """Decompress an open file in blocks of `block_bytes` to 256 KiB more.
+    """Decompress an open file in blocks of at least `block_bytes`.
 
-    The last block may be shorter. Without a codec, the file is read in blocks of at most `block_bytes`.
+    A block exceeds `block_bytes` by less than 256 KiB; the last one may be shorter. Without a codec, `block_bytes` is
+    the maximum. Errors name the file `where` and advise `fix`.
 
     Raises:
-        InputError: The stream is truncated (also with 0 bytes) or damaged. Discard the blocks that were yielded before,
-            because the checksum of their frame follows them.
+        InputError: The stream is empty, truncated or damaged. Discard the blocks that were already yielded, because a
+            frame's checksum is at its end.
     """
     if codec is None:
         with name_file_in_errors(where):
@@ -148,7 +149,7 @@ def decompress(file: Readable, codec: Codec | None, where: object, fix: str, blo
 def whole_lines(
     blocks: Iterable[bytes], where: object, fix: str = "", max_line_bytes: int | None = None, block_bytes: int = 0
 ) -> Iterator[bytes]:
-    """Regroup bytes into blocks of at least `block_bytes` that end with a line feed.
+    """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
     The last block may be shorter and end without a line feed. A line longer than `max_line_bytes` is an InputError.
     """

@@ -1,4 +1,4 @@
-"""Compressors for output files, chosen by file name."""
+"""Compressors for output files, chosen by the ending of the file name."""
 
 import bz2
 import lzma
@@ -11,7 +11,7 @@ import zstandard
 
 
 class Compressor(Protocol):
-    """Compressing stream, with the methods of the standard library's compressors."""
+    """Compressor with the two methods of the standard library's compressor objects."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 
@@ -35,7 +35,7 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 
 def compressor_for(name: str) -> Compressor:
-    """Return the compressor for a file name's ending; other endings do not compress."""
+    """Return the compressor for a file name; an unknown ending means no compression."""
     return _COMPRESSORS.get(Path(name).suffix.lower(), _NoCompression)()
 
 

@@ -23,7 +23,7 @@ _FIX = "restore the file or rebuild the artifact"
 class JsonlZstWriter(DurableFile):
     """Writer of one `.jsonl.zst` file, which is durable after its `with` block.
 
-    Its content hash is the sha256 of the uncompressed bytes, which depends on neither zstd's version nor its level.
+    The content hash is the sha256 of the uncompressed bytes, so zstd's version and level do not change it.
     """
 
     def __init__(self, path: Path, level: int) -> None:
@@ -58,9 +58,9 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 
 
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield uncompressed blocks of at least `block_bytes` that end with a line feed.
+    """Yield a file's uncompressed bytes in blocks, as `whole_lines` regroups them.
 
-    Raises InputError like `decompress`: a file of 0 bytes is truncated, because a file without lines has a frame.
+    A truncated or damaged file is an InputError, and so is a file of 0 bytes: a file without lines has a frame.
     """
     with open(path, "rb", buffering=0) as file:
         blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)
@@ -68,14 +68,14 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """Yield each line as a struct; an invalid line is a `msgspec.DecodeError`."""
+    """Decode each line to a value of type `kind`; an invalid line is a DecodeError."""
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
         yield from decoder.decode_lines(block)
 
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:
-    """Decode the line of a row, counted from 0; a missing row is an InputError."""
+    """Decode line `row`, from 0; a missing or invalid line is an InputError."""
     first_row = 0
     for block in read_line_blocks(path):
         rows = block.count(b"\n")

@@ -1,4 +1,4 @@
-r"""Indexed datasets of Megatron, with one sequence per document.
+r"""Megatron's indexed datasets, written with one sequence per document.
 
 The `.bin` has the token ids of all documents, the `.idx` their lengths and positions. Layout of `.idx`, little-endian,
 no padding (megatron-core 0.16, `core/datasets/indexed_dataset.py`):
@@ -29,7 +29,7 @@ _FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def encode_index(lengths: NDArray[np.int32]) -> bytes:
-    """Encode the `.idx` of int32 tokens, from the tokens per document; may be empty."""
+    """Encode the `.idx` of int32 tokens from the length of each document in tokens."""
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
     header = _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
@@ -42,7 +42,8 @@ class IndexedDataset:
     """Indexed dataset whose tokens are memory-mapped.
 
     Attributes:
-        lengths, pointers: Tokens of each sequence and its byte offset in `.bin`, shape (S,).
+        lengths: Number of tokens of each sequence, shape (S,).
+        pointers: Byte offset of each sequence in `.bin`, shape (S,).
         document_index: First sequence of each document, then S; shape (D,).
     """
 
@@ -91,7 +92,7 @@ def _is_consistent(
     token_bytes: int,
     itemsize: int,
 ) -> bool:
-    """Check that sequences fill the `.bin` in order, and documents all sequences."""
+    """Check that sequences follow one another in `.bin` and all belong to documents."""
     ends = np.cumsum(lengths, dtype=np.int64) * itemsize  # bytes of `.bin` up to the end of each sequence
     return bool(
         token_bytes == (ends[-1] if len(ends) else 0)

@@ -1,10 +1,13 @@
-"""Packed sets: rows of equal length in an array, with an index of documents.
+"""Packed sets: rows of equal length in one array, with an index of their segments.
+
+A segment is a run of consecutive tokens of one document in a row.
 
 input_ids.mmap        tokens: int32, little-endian, shape (n_seqs, seq_len), no header
-meta.json             shape, tokenizer, ids of end of document and padding, counts; a label: it has a time and a path
+meta.json             shape, tokenizer, ids of end of document and padding, counts; not part of the digest, because it
+                      has a time and a path
 index.jsonl.zst       a line per row with its segments in order, `[{"doc_id", "source", "start", "length"}]`; `start`
                       counts tokens of the document, which include its end of document; padding follows the segments
-documents.parquet     a row per drawn document: see `packing.rows`
+documents.parquet     a line per draw of a document, see `packing.drawn_documents`
 boundaries.npy        optional: int32 (segments, 2), first token in the row and length of each segment
 boundary_offsets.npy  optional: int64 (n_seqs + 1,), first segment of each row, then the number of all segments
 """
@@ -39,7 +42,7 @@ _RETRY_HINT = "open the set again"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Segment of a row: `length` tokens of a document, from its token `start` on."""
+    """Segment of a row: tokens [start, start + length) of a document."""
 
     doc_id: str
     source: str
@@ -48,7 +51,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Frame of the zstd index: its first row, and the byte offset at which it begins."""
+    """Frame of the zstd index: number of its first row, and its byte offset."""
 
     row: int
     offset: int
@@ -58,8 +61,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Content of meta.json.
 
     Attributes:
-        tokens: Tokens of documents and their ends; the rest of n_seqs × seq_len is padding.
-        counts: Ledger and counts by source, as in the manifest; may be empty.
+        n_seqs: Number of rows.
+        documents: Number of draws; one document may be drawn several times.
+        tokens: Number of tokens without padding, with the end-of-document tokens.
+        counts: Counts of the manifest; may be empty.
         index_frames: Frames of the index, to find a row's line without reading earlier lines.
     """
 
@@ -88,12 +93,12 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 class PackedSet:
     """Open packed set; `packed[row]` is a view of the row's tokens, shape (seq_len,).
 
-    All files are opened together and remain readable if another set replaces the folder. Pickling stores folder and
-    digest; unpickling, as in a loader's worker, opens the folder again and fails if it has another set.
+    All files are opened together and remain readable if another set replaces the folder. A pickle has only folder and
+    digest; unpickling, as in a loader's worker, opens the folder again and raises RetryableError if the digest differs.
 
     Attributes:
-        digest: Digest of the manifest; of meta.json if the folder has no manifest.
-        index: Bytes of the index; None if missing.
+        digest: Digest of the manifest, or of meta.json if the folder has no manifest.
+        index: Bytes of index.jsonl.zst; None if the file is missing.
         stored_boundaries: Arrays of boundaries.npy and boundary_offsets.npy; None if not stored.
     """
 
@@ -115,16 +120,16 @@ class PackedSet:
         return tokens
 
     def segments(self, row: int) -> list[Segment]:
-        """Return the segments of a row in order, reading only its frame of the index."""
+        """Return the segments of a row in order; only one frame of the index is read."""
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
         if place >= len(lines):
-            raise InputError(f"row {row:,} has no line", self.folder / INDEX, _FIX)
+            raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX, _FIX)
         return _segments_decoder.decode(lines[place])
 
     def rows_with(self, doc_id: str) -> Iterator[int]:
-        """Yield the rows with a segment of a document, ascending, reading the whole index."""
+        """Yield the numbers of all rows with a segment of a document, ascending."""
         key = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
             yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if key in line)
@@ -134,7 +139,7 @@ class PackedSet:
         return map(self._frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
-        """Return first token in the row and length of each segment, shape (segments, 2)."""
+        """Return each segment's first token in the row and its length, (segments, 2)."""
         if self.stored_boundaries is None:
             lengths = np.array([segment.length for segment in self.segments(row)], np.int32)
             return np.stack([np.cumsum(lengths, dtype=np.int32) - lengths, lengths], axis=1)
@@ -143,7 +148,7 @@ class PackedSet:
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
-        """Return the segment number of each token, shape (seq_len,); -1 for padding."""
+        """Return each token's segment number in the row, from 0; -1 for padding."""
         numbers = np.full(self.meta.seq_len, PADDING, np.int32)
         lengths = self.boundaries(row)[:, 1]
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -151,7 +156,7 @@ class PackedSet:
 
     @cached_property
     def _frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of a frame by number, caching the last frame."""
+        """Function from the number of a frame to its lines; caches the last frame."""
         where, frames = self.folder / INDEX, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
 
@@ -161,10 +166,13 @@ class PackedSet:
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
-    """Open the packed set in a folder and check its digest and file sizes.
+    """Open the packed set in a folder, and check its file sizes and digest.
+
+    None for `digest` accepts any set. A folder without a manifest can be opened too.
 
     Raises:
-        RetryableError: The set has another digest than the expected one, or was replaced during opening.
+        InputError: A file is missing or damaged.
+        RetryableError: The set has another digest, or was replaced while it was opened.
     """
     folder = Path(folder)
     try:
@@ -235,7 +243,7 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
 def _read_frame(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
-    """Return the lines of a frame of the index."""
+    """Return the lines of one frame of the index; `where` is its path for errors."""
     if index is None:
         raise InputError("file not found", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None

@@ -19,7 +19,7 @@ def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> No
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """Header of an .npy file; the values begin at `offset`."""
+    """Header of an .npy file; the values begin at byte `offset`."""
 
     shape: tuple[int, ...]
     order: Literal["C", "F"]
@@ -28,12 +28,12 @@ class NpyHeader:
 
     @property
     def file_bytes(self) -> int:
-        """Expected size of the whole file."""
+        """Size of header and values in bytes."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
-    """Read the header at the start of a file; other content is an InputError."""
+    """Read the header of an .npy file; other content is an InputError."""
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)

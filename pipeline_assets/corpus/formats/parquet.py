@@ -1,4 +1,4 @@
-"""Parquet files with a content hash of schema, row order and values."""
+"""Parquet files with a content hash, which covers schema, row order and values."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +24,9 @@ _NARROW = {pa.string(), pa.binary()}
 class ContentHash:
     """Hash (sha256) of a table's schema and values, not of their storage in Parquet.
 
-    Row groups, compression, encodings and metadata do not change the hash. Values are hashed column by column in blocks
-    of 65,536 rows. A null counts as zero, dictionaries are decoded, all NaNs are equal, and types with 64-bit offsets
-    (`large_string`) equal those with 32-bit offsets.
+    Row groups, compression, encodings and metadata do not change the hash. Blocks of 65,536 rows are hashed column by
+    column: validity bits, then all values, with zeros for nulls. Dictionaries are decoded, all NaNs are equal, and
+    types with 64-bit offsets (`large_string`) equal those with 32-bit offsets.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -39,7 +39,7 @@ class ContentHash:
         self.rows = 0
 
     def update(self, table: pa.Table) -> None:
-        """Add the next rows; how rows are divided into tables does not change the hash."""
+        """Add rows; their division into tables does not change the hash."""
         self.rows += table.num_rows
         while table.num_rows:
             head = table.slice(0, HASH_BLOCK_ROWS - self._pending_rows)
@@ -50,7 +50,7 @@ class ContentHash:
                 self._hash_block()
 
     def hexdigest(self) -> str:
-        """Return the hash after the last row."""
+        """Return the hash of all rows; call this only after the last row."""
         if self._pending_rows:
             self._hash_block()
         return self._hash.hexdigest()
@@ -65,7 +65,7 @@ class ContentHash:
 
 
 class _Sink:
-    """File object for Arrow, which writes to it even after an error has closed it."""
+    """File object that can discard what Arrow still writes after an error."""
 
     closed = False
 
@@ -86,7 +86,7 @@ class _Sink:
 class ParquetOutput:
     """Writer of one zstd Parquet file, which is durable after its `with` block.
 
-    Other options are those of `pyarrow.parquet.ParquetWriter`.
+    `options` are passed to `pyarrow.parquet.ParquetWriter`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
@@ -126,7 +126,7 @@ class ParquetOutput:
 
 
 def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Regroup tables to `rows` rows each; output does not depend on the input tables."""
+    """Regroup tables into tables of `rows` rows; the last one may have fewer, even 0."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
@@ -137,7 +137,7 @@ def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH
 
 
 def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    """Write tables of one schema into one file."""
+    """Write tables of one schema, one after another, to one file."""
     with ParquetOutput(path, schema) as output:
         for table in tables:
             output.write(table)
@@ -178,7 +178,7 @@ def _validity(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
-    """Hash a text column as one array, from its chunks; no chunk may be empty."""
+    """Hash the chunks of a text column like one array; no chunk may be empty."""
     digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
@@ -244,7 +244,7 @@ def _fixed_width_values(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def content_sha256(path: Path) -> str:
-    """Compute the content hash of a `.jsonl.zst` or Parquet file in blocks."""
+    """Compute the content hash of a Parquet or `.jsonl.zst` file, block by block."""
     if path.suffix == ".parquet":
         with open_parquet(path) as file:
             content = ContentHash(file.schema_arrow)

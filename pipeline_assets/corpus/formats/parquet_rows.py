@@ -1,4 +1,4 @@
-"""Lookup of Parquet rows by number or value, reading only some row groups."""
+"""Lookup of rows in a Parquet file, by number or value."""
 
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Read a row of a Parquet file, all columns by default, from its row group."""
+    """Read one row as a dict, from its row group only; all columns by default."""
     first_row = 0
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
@@ -28,7 +28,7 @@ def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict
 
 
 def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows whose value in a column is one of `texts`, by row group."""
+    """Yield, in order, all rows whose value in a column is one of `texts`."""
     import pyarrow.compute as pc
 
     value_set = string_column(sorted(texts))
@@ -41,7 +41,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
 
 
 def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Find the number of the first row with these values by column; None if missing."""
+    """Return the number of the first row with all `values`, given by column, or None."""
     import pyarrow.compute as pc
 
     first_row = 0

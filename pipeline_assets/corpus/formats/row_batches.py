@@ -1,4 +1,4 @@
-"""Batches of packed rows, with document numbers in run-length encoding."""
+"""Batches of packed rows, with run-length-encoded document numbers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,10 +30,11 @@ class RowReader:
     path: Path
 
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-        """Read a batch of rows, with document numbers in run-length encoding.
+        """Read a batch of rows, with run-length-encoded document numbers.
 
-        A run is a segment or the padding of a row; its number is the segment's place in the row, or -1 for padding.
-        `np.repeat(numbers, lengths)` is the number of every token, row after row. Negative rows count from the end.
+        Each row has a run per segment, numbered from 0, and then a run of padding with the number -1, which may be
+        empty. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
+        end.
 
         Returns:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).
@@ -65,7 +66,7 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open the rows of a set; without stored boundaries, this reads its whole index."""
+    """Open the rows of a set; if boundaries are not stored, the whole index is read."""
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
     else:
@@ -87,7 +88,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Decode `segments` and `offsets` of a `RowReader` from the lines of an index."""
+    """Compute `segments` and `offsets` of a `RowReader` from an index."""
     counts, lengths = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for lines in frames:
         rows = [_decoder.decode(line) for line in lines]

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 
 logger = logging.getLogger("corpusmill")
@@ -60,7 +60,7 @@ def normalise_rows(
     rows: Sequence[tuple[int, Row | Fault]],
     settings: RowsRecipe,
     origin: RowOrigin,
-    encoder: Encoder,
+    encoder: HarmonyEncoder,
     are_shallow: bool = False,
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
@@ -137,7 +137,7 @@ def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, 
 
 
 def _encode(
-    drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
+    drafts: Sequence[_Draft], origin: RowOrigin, encoder: HarmonyEncoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
     """Return the drafts that can be encoded, their tokens, and rejects for the others."""
     remaining, rejects = list(drafts), list[Reject]()

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
@@ -147,7 +147,7 @@ def _count_characters(columns: Mapping[str, object]) -> int:
     return characters
 
 
-def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
+def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
     """Compare a sample of rows with tiktoken; return the number of compared rows."""
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]

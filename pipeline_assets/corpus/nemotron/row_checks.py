@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.rows_recipe import rows_recipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
@@ -37,7 +37,7 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def encoding_faults(
-    batch: pa.RecordBatch, rows: Sequence[int], loss: encode.LossMode, encoder: Encoder
+    batch: pa.RecordBatch, rows: Sequence[int], loss: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
@@ -64,7 +64,7 @@ def encoding_faults(
 
 
 def span_faults(
-    parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: Encoder
+    parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
     """Compare bodies that count in the loss with the control tokens; yield errors."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.dataset_section import Effort
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection, Share
 
@@ -88,7 +88,7 @@ class RowsRecipe(RecipeSection):
     )
     shard_bytes: int = pydantic.Field(SHARD_BYTES, gt=0)
     max_reject_fraction: Annotated[Share, Option("Stop if a split's share of rejected rows exceeds this.")] = "0.05"
-    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    tokenizer: HarmonyRecipe = HarmonyRecipe()
 
     @pydantic.field_validator("template")
     @classmethod

@@ -1,1 +1,1 @@
-"""Packing: documents of weighted sources in rows of equal length."""
+"""Packing of documents from weighted sources into rows of equal length."""

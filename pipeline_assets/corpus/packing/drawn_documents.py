@@ -1,4 +1,4 @@
-"""Table `documents.parquet` of a packed set: traces each draw to a row of a shard."""
+"""Table documents.parquet of a packed set, with the shard and row of each draw."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -29,13 +29,15 @@ _CHUNK_DRAWS = 1 << 16
 
 @dataclass
 class DrawnDocuments:
-    """Lines of all draws, in the order of documents, then of epochs.
+    """Lines of documents.parquet, one per draw, by document, then epoch.
+
+    `counts` and `license_tokens` are complete after `tables` is exhausted.
 
     Attributes:
-        counts: Counts of each source, complete after `tables`: `documents` and `text_tokens` of the source; `drawn`
-            lines, one for each draw of a document; `packed_tokens`; drawn documents that fit in a row but are `cut` by
-            rows or by the budget, or are `longer_than_a_row`; `unused_documents` and `unused_tokens`, never drawn.
-        license_tokens: Packed tokens of each source by license.
+        counts: By source: `documents` and `text_tokens`, drawn or not; `drawn`, the number of draws; `packed_tokens`;
+            `cut`, the number of draws that fit in a row but are cut by rows or by the budget; `longer_than_a_row`, the
+            number of draws of longer documents; `unused_documents` and `unused_tokens`, never drawn.
+        license_tokens: By source: number of packed tokens by licence tag.
     """
 
     drawn: NumberedDraws
@@ -46,11 +48,11 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the lines, at most about 65,536 at a time.
+        """Yield the lines in tables of at most about 65,536.
 
-        Columns in addition to id, source, shard, row and license: `epoch` from 0; `tokens` of the document, including
-        its end token; `packed_tokens`, fewer only for the document that the budget cuts; `first_row`, the row of the
-        packed set in which the draw begins; `is_whole`, whether that row has all of it.
+        Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
+        end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the
+        row of the packed set in which the draw begins; `is_whole`, whether this row has the whole draw.
         """
         first_rows = map_array(self.plan.first_rows, np.uint32)
         is_whole = map_array(self.plan.is_whole, np.bool_)
@@ -88,9 +90,9 @@ class DrawnDocuments:
     def _number_draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return document, epoch and number of the draws of documents [start, stop).
+        """Return document, epoch and draw number of each draw of documents [start, stop).
 
-        The shard's first document has the number `offset` in its source.
+        Documents are numbered in their shard, whose first document has the number `offset` in its source.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]
@@ -116,9 +118,10 @@ class DrawnDocuments:
         packed: NDArray[np.int32],
         whole: NDArray[np.bool_],
     ) -> None:
-        """Add the counts of some documents; most arrays have a value for each draw.
+        """Add documents and their draws to the counts of a source.
 
-        `is_first` masks the first draw of each document, which has at least as many tokens as later draws.
+        `document_tokens` has a value per document, the other arrays per draw. `is_first` masks the first draw of each
+        document; later draws have no more tokens.
         """
         text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(
@@ -134,7 +137,7 @@ class DrawnDocuments:
 
 
 def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
-    """Count tokens by license tag; both arrays have a value for each document."""
+    """Sum the tokens of documents by their licence tag; one value per document."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(to_numpy(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
@@ -157,17 +160,17 @@ class DrawnLine:
 
     @property
     def epoch_summary(self) -> str:
-        """Epoch of the draw, and how much of the document is packed."""
+        """Text on the epoch of the draw and its packed tokens."""
         cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
         return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
 
     @property
     def summary(self) -> str:
-        """Description of the draw and its row."""
+        """Text on the draw: epoch, packed tokens and first row."""
         where = f"in row {self.first_row:,}" if self.is_whole else f"that begin in row {self.first_row:,}"
         return f"drawn {self.epoch_summary} {where}"
 
 
 def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
-    """Yield all lines of some documents in order, reading a row group at a time."""
+    """Yield, in order, all lines of documents.parquet with one of `doc_ids`."""
     return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS), "doc_id", doc_ids))

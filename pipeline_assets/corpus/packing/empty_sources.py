@@ -14,7 +14,7 @@ DEDUPLICATED = "stage_a/deduplicated"
 
 
 def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
-    """Return the deduplicated corpus upstream of a corpus; None if missing."""
+    """Return the deduplicated corpus that a corpus was built from; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED]
     try:
         return Lineage(root).locate(digests[0]) if digests else None
@@ -30,9 +30,10 @@ _KEEP = "or list it before the sources that repeat its texts, or deduplicate wit
 def raise_if_source_empty(
     corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]
 ) -> None:
-    """Raise UsageError if a source in `weighed` has no documents.
+    """Raise UsageError if a source with a weight has no documents.
 
-    The message counts the documents that `corpora` dropped, and the corpus `deduplicated` upstream of them, if any.
+    `weighed` names the sources with a weight. The message counts the documents that were dropped from the source in
+    `corpora`, and in the corpus `deduplicated` that they were built from, if it is not None.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -48,7 +49,10 @@ def raise_if_source_empty(
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
-    """Raise UsageError if no document of a source was encoded."""
+    """Raise UsageError if no document of a source was encoded.
+
+    `sources` has the source of each receipt in `encodings`.
+    """
     encoded: dict[str, Counter[str]] = {}
     for source, receipt in zip(sources, encodings, strict=True):
         encoded.setdefault(source, Counter()).update(receipt.counts)
@@ -61,7 +65,7 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
 
 
 def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
-    """Describe how many documents of a source a step dropped, for each reason."""
+    """Yield, for each reason, how many documents of a source a corpus dropped."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
     dropped = {
         _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),

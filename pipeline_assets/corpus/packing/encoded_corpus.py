@@ -1,4 +1,4 @@
-"""Encoded corpus: token runs of all shards with the lengths of their documents."""
+"""Encoding of a corpus: a file of token ids and a document table per shard."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, lost_text
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, losses_to_provenance
 from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers, stage_runner
 from pipeline_assets.spine.stage import Task, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
@@ -25,13 +25,14 @@ _GROWTH_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class EncodedShard:
-    """Token and document files of a text shard.
+    """Encoded shard: files of tokens and of documents.
 
     Attributes:
-        path: Path of the text shard in its artifact.
-        token_file: Int32 ids, document after document, each followed by its end token.
-        document_file: Table of `documents` rows, see `DocumentTable`.
-        rejected: Number of texts that were not encoded.
+        path: Path of the shard of documents in its artifact.
+        token_file: Raw int32 ids, document after document, each with its end token.
+        document_file: File of the `DocumentTable`.
+        documents: Number of encoded documents.
+        rejected: Number of documents that could not be encoded.
     """
 
     source: str
@@ -43,7 +44,7 @@ class EncodedShard:
 
     @property
     def table(self) -> DocumentTable:
-        """Table of the documents; 128 remain open, as each range of rows reads all."""
+        """Document table; the last 128 tables of a process stay open."""
         written = self.document_file.stat()
         return _open_table(self.document_file, written.st_ino, written.st_mtime_ns)
 
@@ -55,7 +56,7 @@ def _open_table(path: Path, inode: int, modified_ns: int) -> DocumentTable:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """Encoded shards in order, their receipts, and the runner of further stages."""
+    """Encoded shards in order, a receipt for each, and a function that runs stages."""
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]
@@ -63,12 +64,12 @@ class EncodedCorpus:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Libraries that encoded the corpus, and the text that each source lost."""
+        """Provenance keys: libraries that encoded the corpus, and losses by source."""
         losses: dict[str, Losses] = {}
         for shard, receipt in zip(self.shards, self.receipts, strict=True):
             losses[shard.source] = losses.get(shard.source, NO_LOSSES) + Losses.from_counts(receipt.counts)
         drivers = sorted({str(receipt.notes["driver"]) for receipt in self.receipts})
-        return {"tokenizer_driver": drivers, **lost_text(losses)}
+        return {"tokenizer_driver": drivers, **losses_to_provenance(losses)}
 
     def gather_rejects(self, staging: StagingDir, zstd_level: int) -> OutputFile:
         """Write the rejects of all shards to one file."""
@@ -78,11 +79,11 @@ class EncodedCorpus:
 def encode_corpus(
     shards: Sequence[CorpusShard], tokenizer: TokenizerFile, staging: StagingDir, settings: RunSettings
 ) -> EncodedCorpus:
-    """Encode shards in this order; later stages run in the same workers.
+    """Encode shards; later stages can run in the same workers.
 
     Raises:
         InputError: A shard is damaged, or the tokenizer file is not valid.
-        OracleDisagrees: The tokenizer and its oracle encode a text differently.
+        OracleMismatchError: Two libraries encode a text differently.
     """
     sizes = [shard.file.stat().st_size for shard in shards]
     settings = replace(limit_workers(staging, settings, sizes), growth_bytes=_GROWTH_BYTES)
@@ -110,5 +111,5 @@ def encode_corpus(
 
 
 def first_document_numbers(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
-    """Return the number of each shard's first document, then the total."""
+    """Return the number of each shard's first document, then of all; (shards + 1,)."""
     return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)

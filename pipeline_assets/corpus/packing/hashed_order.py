@@ -2,7 +2,7 @@
 
 The hash of number i is output i of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
 OOPSLA 2014), started at the first 8 bytes of the sha256 of the seed and the subject. Numbers are ordered by the upper
-32 bits of their hashes; numbers with equal bits, by themselves.
+32 bits of their hashes; if these are equal, the lower number is first.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @compiled_inner
 def split_mix(state: np.uint64) -> np.uint64:
-    """Mix 64 bits by SplitMix64's finalizer; different states give different results."""
+    """Mix 64 bits by SplitMix64's finalizer, which is invertible."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
     state = (state ^ (state >> _30)) * _MIX_1
     state = (state ^ (state >> _27)) * _MIX_2
@@ -33,8 +33,8 @@ def split_mix(state: np.uint64) -> np.uint64:
 def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     """Return the numbers 0 to count - 1 in a seeded order.
 
-    Different subjects, such as the name of a source and an epoch, have independent orders. Memory: 8 bytes for each
-    number.
+    The order depends on `count`, `seed` and `subject`, such as the name of a source and an epoch. Peak memory is 8
+    bytes per number.
     """
     start = int.from_bytes(seeded_sort_key(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)
@@ -52,7 +52,7 @@ def _hash_numbers(start: np.uint64, keys: NDArray[np.uint64]) -> None:
 
 
 def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """Move the lower 32 bits of each key together, and release the other half."""
+    """Return the lower 32 bits of each key, shape (keys,); `keys` is overwritten."""
     count = len(keys)
     # As uint32, key i consists of values 2i (its lower half on little-endian machines) and 2i + 1. Its lower half moves
     # to value i. Ascending, value i is overwritten only after it was read, because i <= 2i.
@@ -65,5 +65,5 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Yield slices of `count` values that fit in the cache and are cheap to copy."""
+    """Divide range(count) into slices of 65,536, whose values fit in the cache."""
     return (slice(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))

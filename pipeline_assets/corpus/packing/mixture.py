@@ -1,12 +1,13 @@
-"""Mixture of sources: draws whose tokens have the shares of the weights.
+"""Mixture of sources: draws in which each source has its weight's share of tokens.
 
-A draw is one use of a document; an epoch is one draw of every document of a source. Each source should fill its
-weight's share of the token budget. It yields as many whole epochs as fit in its share, then the longest prefix of the
-next epoch's order that fits. The rest of the budget, less than one document per source, is filled document by document:
-each time with the next document of the source with the largest deficit (the first by name if several are equal), until
-a document is cut where the budget ends. So the tokens of each source differ from its share by less than one of its
-documents. A cap of whole epochs is exact, because a source that yielded all of them has no deficit. A cap that ends
-within an epoch can be exceeded by less than the document in which it ends.
+A draw is one use of a document; an epoch is one draw of every document of a source. The share of a source is its weight
+times the token budget. First, each source is drawn for as many whole epochs as fit in its share, and then for the
+longest prefix of its next epoch that fits. The rest of the budget, less than one document per source, is filled
+document by document, each from the source with the largest deficit (ties go to the first name). The last document is
+cut where the budget ends. So the tokens of each source differ from its share by less than one of its documents.
+
+A cap limits the epochs of a source. A cap of whole epochs is never exceeded, because a source that was drawn that often
+has no deficit. A cap that ends within an epoch can be exceeded by less than the document in which it ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,34 +21,41 @@ from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order
 
 
 @dataclass(frozen=True)
-class SourceText:
-    """Source of the mixture.
+class MixtureSource:
+    """Source of the mixture, with the lengths of its documents.
 
     Attributes:
-        weight: Share of the tokens.
-        first: Number of its first document in the corpus.
-        lengths: Tokens of its documents, shape (documents,).
+        weight: Share of the token budget.
+        max_epochs: Cap on epochs.
+        first_document: Number of the source's first document in the corpus.
+        lengths: Number of tokens of each document, shape (documents,).
         tokens: Sum of `lengths`.
-        rejected: Number of texts that were not encoded, which do not count as documents.
+        rejected: Number of texts that could not be encoded; not counted as documents.
     """
 
     name: str
     weight: Fraction
     max_epochs: Fraction
-    first: int
+    first_document: int
     lengths: NDArray[np.int32]
     tokens: int
     rejected: int
 
     @property
     def max_tokens(self) -> Fraction:
-        """Tokens that the cap allows."""
+        """Largest number of tokens that `max_epochs` allows."""
         return self.max_epochs * self.tokens
 
 
 @dataclass(frozen=True)
 class SourceDraws:
-    """Draws of one source: epochs, first documents of the next one, and tokens."""
+    """Draws of one source.
+
+    Attributes:
+        epochs: Number of whole epochs.
+        partial: Number of documents that are drawn from the next epoch, without a cut one.
+        tokens: Number of tokens of these draws.
+    """
 
     epochs: int
     partial: int
@@ -56,7 +64,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Document, the next one of `source`, that is cut after `tokens`."""
+    """Cut draw: the first `tokens` of the next document of source number `source`."""
 
     source: int
     tokens: int
@@ -64,32 +72,32 @@ class CutDocument:
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of all sources; without `cut`, the budget ends with a whole document."""
+    """Draws of each source, and the cut draw, if the budget ends within a document."""
 
     source_draws: Sequence[SourceDraws]
     cut: CutDocument | None
 
 
 class Mixture:
-    """Sources that are drawn together, in the order of their names."""
+    """Sources that are drawn together, numbered in the order of their names."""
 
-    def __init__(self, sources: Sequence[SourceText], seed: int) -> None:
+    def __init__(self, sources: Sequence[MixtureSource], seed: int) -> None:
         self.sources = sources
         self._seed = seed
         self._in_order: dict[int, tuple[int, NDArray[np.int32]]] = {}
 
     @property
     def largest_budget(self) -> int:
-        """Largest number of tokens that the caps of all sources allow."""
+        """Largest budget at which no source exceeds its cap."""
         return min(int(source.max_tokens / source.weight) for source in self.sources)
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
-        """Return the numbers of a source's documents in the order of an epoch."""
+        """Return the document numbers of source number `source` in an epoch's order."""
         text = self.sources[source]
         return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
 
     def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
-        """Return the lengths of a source's documents in an epoch's order, cached."""
+        """Return a source's document lengths in an epoch's order; caches the last epoch."""
         if self._in_order.get(source, (None,))[0] != epoch:
             self._in_order.pop(source, None)  # release 4 bytes per document before the next array is built
             self._in_order[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
@@ -113,7 +121,7 @@ class Mixture:
         return Draws(drawn, None)
 
     def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
-        """Return as many draws of a source as fit in `tokens`."""
+        """Return the epochs and the prefix of source `number` that fit in `tokens`."""
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
         partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)
@@ -121,7 +129,7 @@ class Mixture:
 
 
 def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
-    """Count the documents and tokens of the longest prefix with at most `tokens`."""
+    """Count documents and tokens of the longest prefix with at most `tokens`."""
     prefix_tokens = 0
     for chunk in chunks(len(lengths)):
         totals = np.cumsum(lengths[chunk], dtype=np.int64) + prefix_tokens
@@ -133,7 +141,7 @@ def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
 
 
 def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Return `values[positions]` without NumPy's copy of the positions as int64."""
+    """Return `values[positions]`; NumPy would first copy all positions as int64."""
     gathered = np.empty(len(positions), np.int32)
     for chunk in chunks(len(positions)):
         gathered[chunk] = values[positions[chunk]]
@@ -141,7 +149,10 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 
 
 def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
-    """Find the largest valid budget from 0, which is valid, to `budget`, by bisection."""
+    """Return a valid budget of at most `budget`, by bisection; 0 is always valid.
+
+    If every budget below a valid one is valid, this is the largest.
+    """
     valid, invalid = 0, budget + 1
     middle = budget  # try the whole budget first
     while invalid - valid > 1:

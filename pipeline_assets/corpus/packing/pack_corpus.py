@@ -1,6 +1,6 @@
-"""Packing of a corpus: document shards to rows of tokens.
+"""Packing of a corpus: shards of documents to rows of tokens.
 
-There are two passes. The first encodes each shard to a run of tokens with the lengths of its documents. A plan decides
+There are two passes. The first encodes each shard to a file of token ids and a document table. A plan then decides
 from the lengths alone which documents are drawn, and where they are placed. The second pass writes the rows, a range at
 a time, at their positions in one file.
 """
@@ -42,7 +42,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest; `encoded` has those of all shards."""
+    """Return the counts of the manifest; `encoded` has the summed encoding counts."""
     read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
@@ -74,7 +74,7 @@ def _quotient(part: int, total: int) -> str:
 
 
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """Sort shards by source; raise UsageError if sources and weights differ."""
+    """Sort shards by source; UsageError if a source has no weight, or the reverse."""
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
@@ -101,22 +101,23 @@ def pack_corpus(
 ) -> BuildResult:
     """Pack a corpus into rows of equal length.
 
-    Files: the layout of `formats.memmap`, and rejects. If the fast tokenizer disagrees with its oracle, the
-    oracle encodes everything again.
+    Files: the layout of `formats.memmap`, and rejects. If gigatoken and tiktoken encode a text differently, tiktoken
+    encodes everything again.
 
     Args:
         staging: Staging directory of the build.
         shards: Shards of the corpus.
         recipe: Content of the packed set.
         settings: Run settings.
-        created_at: Time in the label `meta.json`.
+        created_at: Time in `meta.json`.
         tokenizer_file: File of the tokenizer; None for the file that ships with the program.
         driver: Library that encodes.
 
     Raises:
-        UsageError: Weights and sources do not match, a source has too few tokens, or the tokenizer lacks something.
+        UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the end of a
+            document, or the disk is too small for the rows.
         InputError: A shard is damaged, or the tokenizer file is not valid.
-        RetryableError: The disk has no space for the rows.
+        RetryableError: The free disk space is too small for the rows.
     """
     ordered = sort_by_source(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
@@ -200,7 +201,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError without free disk space, UsageError for a small disk."""
+    """Raise RetryableError if too little space is free, UsageError for a small disk."""
     path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

@@ -1,7 +1,7 @@
-"""Plan of a packed set: draws and rows from the lengths of documents alone.
+"""Plan of a packed set: draws and rows, computed from the lengths of documents.
 
-Memory holds a few arrays of 4 bytes per draw at a time; results are written to files, which later stages map. Draws are
-packed in a seeded order over all sources; the cut document is last. A rank is a position in this order.
+Draws are packed in a seeded order over all sources, in which the cut draw is last. A rank is a position in this order.
+The plan holds only a few arrays of 4 bytes per draw in memory, and writes files that later stages map.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunks, hashed_order
-from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, gather_values
+from pipeline_assets.corpus.packing.mixture import Draws, Mixture, MixtureSource, gather_values
 from pipeline_assets.corpus.packing.plan_format import (
     DRAWN,
     PLAN,
@@ -38,7 +38,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 
 def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
-    """Number all draws, or raise UsageError if they are too many."""
+    """Number all draws; UsageError if there are more than 2**32."""
     sources: list[DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
@@ -46,8 +46,10 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
         is_cut = draws.cut is not None and draws.cut.source == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
         order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
-        stop, stop_taken = source.first + len(source.lengths), first_taken + len(order)
-        sources.append(DrawnSource(source.name, source.first, stop, first_draw, drawn.epochs, first_taken, stop_taken))
+        stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
+        sources.append(
+            DrawnSource(source.name, source.first_document, stop, first_draw, drawn.epochs, first_taken, stop_taken)
+        )
         last = order[-1:].copy()
         order.sort()
         taken.append(order)
@@ -97,8 +99,8 @@ _CHUNK = 1 << 20
 def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
     """Write the plan of a packed set.
 
-    Files: see `PlanFiles`. Counts: placed `tokens`, `draws`, `segments`. Notes: `drawn`, see `read_drawn`, and
-    `settled`, the resolved recipe.
+    The receipt has the files of `PlanFiles`; the counts `tokens` (without padding), `draws` and `segments`; and the
+    notes `drawn`, which `read_drawn` reads, and `settled`, the content of the `ResolvedPack`.
     """
     files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded)
     mixture, recipe = _resolve(encoded, lengths, requested)
@@ -136,7 +138,7 @@ def _describe_file(path: Path) -> OutputFile:
 
 
 def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
-    """Return the length of each document in tokens, with its end token."""
+    """Return the tokens of each document, with its end token; shape (documents,)."""
     firsts = first_document_numbers(shards)
     lengths = np.empty(firsts[-1], np.int32)
     for shard, first in zip(shards, firsts.tolist(), strict=False):
@@ -147,8 +149,8 @@ def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
 def _resolve(
     shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested: PackRecipe
 ) -> tuple[Mixture, ResolvedPack]:
-    """Return the mixture, and the recipe with all weights and rows filled in."""
-    texts: list[SourceText] = []
+    """Return the mixture, and the recipe with computed weights and number of rows."""
+    texts: list[MixtureSource] = []
     stop = 0
     for name, source_shards in itertools.groupby(shards, lambda shard: shard.source):
         own = list(source_shards)
@@ -156,7 +158,7 @@ def _resolve(
         tokens, rejected = int(lengths[first:stop].sum(dtype=np.int64)), sum(shard.rejected for shard in own)
         cap = requested.max_epochs.cap(name)
         weight = cap * tokens if requested.weights is None else Fraction(requested.weights[name])
-        texts.append(SourceText(name, weight, cap, first, lengths[first:stop], tokens, rejected))
+        texts.append(MixtureSource(name, weight, cap, first, lengths[first:stop], tokens, rejected))
     weights = requested.weights
     if weights is None:
         total = sum(text.weight for text in texts)
@@ -175,7 +177,10 @@ def _resolve(
 def _write_row_files(
     lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
 ) -> None:
-    """Write the files of rows, with ranks in `documents` that the caller replaces."""
+    """Pack draws, and write all files of the plan except `taken`.
+
+    `lengths` are in packed order. The file `documents` gets ranks, which the caller replaces by document numbers.
+    """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
     if recipe.strategy == "sequential":
@@ -204,12 +209,15 @@ def _write_row_files(
         row_starts.write(np.int64(placed).data)
     if drawn.cut is not None:
         is_whole[-1] = False
-    _write_values(files.first_rows, [_by_number(first_rows, order)])
-    _write_values(files.is_whole, [_by_number(is_whole, order)])
+    _write_values(files.first_rows, [_order_by_number(first_rows, order)])
+    _write_values(files.is_whole, [_order_by_number(is_whole, order)])
 
 
-def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
-    """Reorder values of draws from their packed order to the order of their numbers."""
+def _order_by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
+    """Reorder values from the packed order of draws to the order of their numbers.
+
+    `order` is the file of draw numbers in packed order.
+    """
     by_number = np.empty_like(by_rank)
     first = 0
     for numbers in _read_chunks(order, np.uint32):
@@ -219,7 +227,7 @@ def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
 
 
 def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
-    """Write arrays to a raw file and return the number of values."""
+    """Write arrays to a raw file, and return the number of values."""
     count = 0
     with DurableFile(path) as file:
         for chunk in chunks:
@@ -229,7 +237,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
-    """Yield a raw file in pieces of 1 Mi values."""
+    """Yield a raw file in arrays of at most 1 Mi values."""
     with open(path, "rb") as file:
         while len(chunk := np.fromfile(file, dtype, _CHUNK)):
             yield chunk

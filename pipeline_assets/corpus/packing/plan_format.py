@@ -19,14 +19,14 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 @dataclass(frozen=True)
 class DrawnSource:
-    """Draws of one source: `epochs` whole epochs, and a part of the next one.
+    """Draws of one source: `epochs` whole epochs, and a part of the next epoch.
 
     Attributes:
-        first_document: Number of its first document in the corpus.
+        first_document: Number of the source's first document in the corpus.
         stop_document: Number after its last document.
-        first_draw: Number of its first draw.
-        first_taken: Start of the partial epoch's documents in `NumberedDraws.taken`.
-        stop_taken: End of these documents.
+        first_draw: Number of the source's first draw.
+        first_taken: Index in `NumberedDraws.taken` of the first document of the partial epoch.
+        stop_taken: Index after the last document of the partial epoch.
     """
 
     name: str
@@ -51,8 +51,8 @@ class NumberedDraws:
     """All draws of a packed set.
 
     Attributes:
-        taken: Documents of each source's partial epoch, ascending, numbered in the source.
-        cut: Number of the draw whose document is cut, and its drawn tokens; None if no document is cut.
+        taken: Documents of each source's partial epoch, numbered in the source; ascending in each source.
+        cut: Number of the cut draw, and its number of tokens; None if no draw is cut.
     """
 
     sources: Sequence[DrawnSource]
@@ -69,16 +69,16 @@ PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Raw files of a plan.
+    """Paths of the raw files of a plan.
 
     Attributes:
         row_starts: First segment of each row, then the number of segments; int64, shape (rows + 1,).
         documents: Document of each segment, numbered in the corpus; uint32, shape (segments,).
         starts: First token of each segment in its document; int32, shape (segments,).
         lengths: Tokens of each segment; int32, shape (segments,).
-        first_rows: Row in which each draw begins, by number of the draw; uint32, shape (draws,).
+        first_rows: Row in which each draw begins; uint32, shape (draws,).
         is_whole: Whether one row has all of a draw; bool, shape (draws,).
-        taken: See `Drawn.taken`.
+        taken: Array `NumberedDraws.taken`; uint32.
     """
 
     row_starts: Path
@@ -91,19 +91,19 @@ class PlanFiles:
 
     @classmethod
     def from_folder(cls, folder: StagingView) -> "PlanFiles":
-        """Return the paths of the files in a staging directory."""
+        """Return the paths of a plan in a staging directory."""
         return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
 
 
 def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
-    """Read the draws of a plan."""
+    """Read the draws from the receipt and the files of a plan."""
     notes = receipt.notes[DRAWN]
     sources = [DrawnSource(**source) for source in notes["sources"]]
     return NumberedDraws(sources, map_array(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
 
 
 def map_array(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
-    """Map a raw file into memory as an array; an empty file gives an empty array."""
+    """Map a raw file, which may be empty, as an array of shape (values,)."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
@@ -113,7 +113,7 @@ _SEGMENT_TOKENS = 32  # memory of a segment while its line is written, in tokens
 
 @dataclass(frozen=True)
 class RowRange:
-    """Range of rows [start, stop) of a packed set, as a shard of a stage."""
+    """Rows [start, stop) of a packed set, which one task of a stage writes."""
 
     name: str
     start: int
@@ -124,7 +124,7 @@ class RowRange:
 
 
 def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide rows into ranges of 8 Mi tokens, or fewer if documents are short."""
+    """Divide all rows into ranges of about 8 Mi tokens; fewer if segments are short."""
     row_starts = map_array(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.

@@ -10,7 +10,7 @@ import pydantic
 
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import check_weights
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection, SourceCaps
@@ -35,7 +35,7 @@ SeqLen = Annotated[int, pydantic.AfterValidator(_check_seq_len)]
 
 
 class EpochCaps(SourceCaps):
-    """Caps on how often a source's text is drawn; 1.5 is one and a half times."""
+    """Caps on the epochs of each source; 1.5 draws its text one and a half times."""
 
     @pydantic.model_validator(mode="after")
     def _are_above_zero(self) -> Self:
@@ -52,9 +52,9 @@ class PackRecipe(RecipeSection):
         num_seqs: Number of rows; None for as many as weights and caps allow.
         strategy: `sequential` cuts documents at the ends of rows and needs no padding; `best_fit` cuts only documents
             that are longer than a row, and pads.
-        seed: Seed of the order of documents and rows.
+        seed: Seed of the order of draws and rows.
         weights: Share of each source in the tokens; None draws as much of each source as its cap allows.
-        max_epochs: Caps on how often each source is drawn.
+        max_epochs: Caps on the epochs of each source.
         tokenizer: Tokenizer of all texts.
         boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
     """
@@ -67,7 +67,7 @@ class PackRecipe(RecipeSection):
     seed: int = pydantic.Field(1, ge=0)
     weights: Mapping[str, str] | None = None
     max_epochs: EpochCaps = EpochCaps(every_source="1")
-    tokenizer: AnyTokenizerRecipe = TokenizerRecipe()
+    tokenizer: AnyTokenizerRecipe = HarmonyRecipe()
     boundaries: bool = False
 
     @pydantic.field_validator("weights")
@@ -85,7 +85,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Packed set with known rows and weights; a computed weight may be `1/3`."""
+    """Recipe with all weights and the number of rows; a weight may be `1/3`."""
 
     num_seqs: int
     weights: Mapping[str, str]
@@ -98,21 +98,21 @@ class ResolvedPack(PackRecipe):
 
 @dataclass(frozen=True)
 class TokenizerPath:
-    """Path of a packed set's tokenizer file, whose hash is in the recipe."""
+    """Path of a packed set's tokenizer file, whose hash is pinned in the recipe."""
 
     path: Path
 
     def describe_changes(self, root: Path, manifest: Manifest) -> None:
-        """Do nothing: a later file at this path is not an input of the set."""
+        """Do nothing: a changed file at this path does not change the set."""
 
 
 class PackSection(PackRecipe):
-    """Packed set and the path of its tokenizer file.
+    """Recipe section `pack`: content of a set, and two keys that change no byte.
 
     Attributes:
-        tokenizer_path: Absolute or relative to the data root; None for the file that ships with the program; changes no
-            byte.
-        max_unknown_fraction: Largest fraction of a source that the tokenizer may lose; changes no byte.
+        tokenizer_path: Path of the tokenizer file, absolute or relative to the data root; None for the file that ships
+            with the program.
+        max_unknown_fraction: Largest fraction of a source's text that the tokenizer may lose.
     """
 
     tokenizer_path: str | None = None
@@ -120,18 +120,18 @@ class PackSection(PackRecipe):
 
     @pydantic.model_validator(mode="after")
     def _has_a_tokenizer_file(self) -> Self:
-        if self.tokenizer_path is None and not isinstance(self.tokenizer, TokenizerRecipe):
+        if self.tokenizer_path is None and not isinstance(self.tokenizer, HarmonyRecipe):
             what = f"the tokenizer file of {self.tokenizer.family} is missing"
             raise ValueError(f"{what}: set `tokenizer_path`; only the file of o200k_harmony ships with this program")
         return self
 
     def check_tokenizer(self, root: Path) -> None:
-        """Load the tokenizer to check its file; the path is relative to the root."""
+        """Load the tokenizer to check its file; `root` is the data root."""
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes, except the tokenizer."""
+        """Return the keys that change bytes of the packed set, except `tokenizer`."""
         names = PackRecipe.model_fields.keys() - {"tokenizer"}
         return {key: value for key, value in self.content().items() if key in names}
 

@@ -1,7 +1,7 @@
-"""Rows of a packed set: tokens and index of a range of rows, read from token runs.
+"""Writing of a packed set's rows and index, one range of rows at a time.
 
-The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and each token run
-is read once, in ascending order.
+The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and each file of
+token ids is read once, in ascending order.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ class _Segments:
     """Segments of a range of rows, see `PlanFiles`.
 
     Attributes:
-        places: Position of each segment's first token in the range, whose rows follow one another without a gap.
-        row_starts: First segment of each row, then the number of segments.
-        token_starts: Number of tokens in each row: the position at which its padding begins.
+        places: Position of each segment's first token in the flattened array of rows.
+        row_starts: First segment of each row, then the number of segments; shape (rows + 1,).
+        row_tokens: Number of tokens of each row without padding, shape (rows,).
     """
 
     documents: NDArray[np.uint32]
@@ -43,20 +43,20 @@ class _Segments:
     lengths: NDArray[np.int32]
     places: NDArray[np.int64]
     row_starts: NDArray[np.int64]
-    token_starts: NDArray[np.int64]
+    row_tokens: NDArray[np.int64]
 
 
 def write_rows(
     rows: RowRange, window: Window, folder: StagingView, seq_len: int, padding: int, zstd_level: int
 ) -> Receipt:
-    """Write a range of rows.
+    """Write a range of rows and their lines of the index; `padding` is a token id.
 
-    Files: the bytes of these rows in the token file; their lines of the index. Counts: `tokens`.
+    The receipt has the byte range of the token file, the file of index lines, and the count `tokens`, without padding.
     """
     segments = _row_segments(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)
-    for row in np.flatnonzero(segments.token_starts < seq_len).tolist():
-        tokens[row, segments.token_starts[row] :] = padding
+    for row in np.flatnonzero(segments.row_tokens < seq_len).tolist():
+        tokens[row, segments.row_tokens[row] :] = padding
     target = tokens.data.cast("B")
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
@@ -100,7 +100,10 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each shard with its segments and their documents, ascending."""
+    """Yield each shard with its segments, and the document of each segment.
+
+    Segments are numbered in the range, documents in their shard; documents ascend.
+    """
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)
@@ -113,7 +116,7 @@ def _segments_by_shard(
 def _copy_segments(
     token_file: Path, starts: NDArray[np.int64], lengths: NDArray[np.int32], places: NDArray[np.int64], rows: memoryview
 ) -> None:
-    """Copy pieces of a token run to their positions in the rows."""
+    """Copy segments from a file of token ids to their places in the rows."""
     in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, places)]
     # `preadv` reads into the rows directly; mapping the file would take half as long again.
     with open(token_file, "rb", buffering=0) as run:

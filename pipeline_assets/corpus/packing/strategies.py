@@ -2,10 +2,10 @@
 
 `sequential` puts one document after the other and cuts where a row ends. `best_fit` cuts no document that fits in a
 row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. A document that is longer
-than a row fills whole rows first; its rest, like each shorter document, is a piece. Pieces are placed by length, the
-longest first, each into the row whose room (free tokens) is the smallest that suffices, or else into a new row. Ties:
-of pieces of equal length, the first in order is placed first; of rows with equal room, the row filled last is used. A
-tree over the rooms of all rows finds the smallest one in O(log seq_len) per piece.
+than a row fills whole rows first; its remainder is a piece, and so is each shorter document. The room of a row is its
+number of free tokens. Pieces are placed by length, the longest first, each into the row with the smallest sufficient
+room, or else into a new row. Of pieces of equal length, the first in order is placed first; of rows with equal room,
+the row filled last is used. A tree over all rooms finds the smallest sufficient one in O(log seq_len).
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
 class Segments(NamedTuple):
-    """Segments in the order of rows, without gaps; shapes are (segments,).
+    """Segments of rows, in the order of rows; all shapes are (segments,).
 
     Attributes:
-        rows: Row of the packed set.
-        ranks: Position of the segment's draw in the packed order.
-        starts: First token in the document.
-        lengths: Number of tokens, at least 1.
+        rows: Row of each segment in the packed set.
+        ranks: Position of each segment's draw in the packed order.
+        starts: First token of each segment in its document.
+        lengths: Number of tokens of each segment, at least 1.
     """
 
     rows: NDArray[np.int64]
@@ -41,11 +41,10 @@ _UPPER_HALF = np.uint64(32)
 
 @compiled
 def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
-    """Count the rows that best fit needs for a number of pieces of each length.
+    """Count the rows that best fit needs; `pieces` is from `count_pieces`.
 
-    `pieces` is from `count_pieces`. A row that receives a piece of some length is also the best fit for the next piece
-    of that length, until none fits.
-    So all pieces of one length are placed together into rows of one room, much faster than piece by piece.
+    A row that receives a piece is also the best fit for the next piece of equal length, until this row is too full. So
+    all pieces of one length are placed together into rows of one room, much faster than piece by piece.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)
@@ -80,13 +79,13 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 def assign_rows(
     order: NDArray[np.uint32], lengths: NDArray[np.int32], seq_len: int, max_rows: int
 ) -> tuple[NDArray[np.uint32], int]:
-    """Assign the rest of each document beyond whole rows to a row, by best fit.
+    """Assign each document's remainder modulo `seq_len` to a row, by best fit.
 
-    `order` is from `order_by_remainder`, and `max_rows` is at least the number of `rows_needed`. Rows are numbered as
-    they are opened.
+    `order` is from `order_by_remainder`. `max_rows` is at least the number of rows that are opened. Rows are numbered
+    in the order in which they are opened.
 
     Returns:
-        Row of each document, undefined for multiples of `seq_len`; number of rows.
+        Row of each document, undefined for a document without remainder; number of rows.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in
@@ -117,7 +116,7 @@ def assign_rows(
 
 
 def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Order documents that have a rest beyond whole rows, the longest rest first."""
+    """Order documents by remainder modulo `seq_len`, longest first; omit remainder 0."""
     keys = np.arange(len(lengths), dtype=np.uint64)
     whole = 0  # number of documents without a rest
     # Key: `seq_len - rest` in the upper half, the document's number in the lower half. So a longer rest sorts first,
@@ -131,7 +130,10 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
 
 
 def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
-    """Count the pieces of each length, shape (seq_len + 1,)."""
+    """Cut documents into pieces of at most `seq_len` tokens, and count them by length.
+
+    `lengths` are those of the documents. The shape is (seq_len + 1,).
+    """
     pieces = np.zeros(seq_len + 1, np.int64)
     for chunk in chunks(len(lengths)):
         whole, rest = np.divmod(lengths[chunk], np.int32(seq_len))
@@ -143,10 +145,10 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
 
 @compiled
 def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
-    """Return a tree over the rooms 0 to seq_len.
+    """Return a binary tree over the rooms 0 to seq_len, without any room yet.
 
-    The root is node 1, node n has the children 2n and 2n + 1, and the leaf of a room is node `leaves + room`. A node is
-    true if a leaf below it is true: if a row has this room.
+    The root is node 1, and node n has the children 2n and 2n + 1. The leaf of a room is node `leaves + room`; it is
+    true if a row has this room. Another node is true if a leaf below it is true.
     """
     leaves = 1
     while leaves <= seq_len:  # a power of two above seq_len, so that all leaves are in one layer
@@ -156,7 +158,7 @@ def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
 
 @compiled_inner
 def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
-    """Add a room to the tree or remove it, and update the nodes above."""
+    """Add a room to the tree, or remove it if not `exists`; update the nodes above."""
     node = (len(tree) >> 1) + room  # the leaf
     tree[node] = exists
     # Go up and recompute each parent. Stop at a parent that has the new value already: no node above it changes.
@@ -167,7 +169,7 @@ def _mark_room(tree: NDArray[np.bool_], room: int, exists: bool) -> None:
 
 @compiled_inner
 def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
-    """Return the smallest room in the tree of at least `minimum`; -1 if missing."""
+    """Return the smallest room in the tree that is at least `minimum`; -1 if none."""
     leaves = len(tree) >> 1
     node = leaves + minimum
     # Find the next subtree to the right that has a room. An odd node is a right child: go up, because the parent's
@@ -187,16 +189,16 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
 
 
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
-    """Pack draws into exactly `num_seqs` rows in a seeded order.
+    """Pack draws into exactly `num_seqs` rows by best fit; shuffle the rows by seed.
 
-    `lengths` are the tokens of the draws in their packed order, which is also their order within a row. Best fit may
-    leave one or two rows empty, if one more token would need one row too many. Each empty row gets a document from a
-    row with several, the longest first: nothing is cut, and no row is empty.
+    `lengths` are the tokens of the draws in packed order, which is also their order within a row. The budget was chosen
+    so that best fit needs at most `num_seqs` rows; it may need one or two fewer. Then each empty row gets a piece from
+    a row with several pieces, the longest first.
 
     Raises:
-        UsageError: There are fewer pieces than rows.
+        UsageError: Too few pieces for a row each.
     """
-    whole = whole_rows(lengths, seq_len)
+    whole = draws_of_whole_rows(lengths, seq_len)
     order = order_by_remainder(lengths, seq_len)
     document_rows, opened = assign_rows(order, lengths, seq_len, num_seqs - len(whole))
     empty_rows = num_seqs - len(whole) - opened
@@ -208,17 +210,21 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     del document_rows
     rows = hashed_order(num_seqs, seed, "rows")
     for chunk in chunks(num_seqs):
-        yield _segments(chunk.start, rows[chunk].astype(np.int64), whole, starts, ranks, lengths, seq_len)
+        yield _build_segments(chunk.start, rows[chunk].astype(np.int64), whole, starts, ranks, lengths, seq_len)
 
 
-def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the draw of each row that one document fills, ascending, shape (rows,)."""
+def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
+    """Return the draws that fill whole rows, ascending, once for each such row."""
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
-    """Move a document into each empty row; return the number of rows still empty."""
+    """Move a piece into each empty row from a row with several pieces.
+
+    `document_rows` is changed in place. The first empty row has the number `opened`. Return the number of rows that
+    stay empty.
+    """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
         if empty_rows and row_sizes[document_rows[draw]] > 1:
@@ -234,7 +240,11 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Group draws by row: start of each row, shape (rows + 1,), and draws."""
+    """Return the draws with a remainder, sorted by row, and where each row starts.
+
+    Returns:
+        Start of each row in the sorted draws, then their number, shape (rows + 1,); draws.
+    """
     keys = np.arange(len(lengths), dtype=np.uint64)
     for chunk in chunks(len(lengths)):
         # Key: the row in the upper half, the draw in the lower. Draws without a rest have no row and sort last.
@@ -247,7 +257,7 @@ def group_by_row(
     return starts, lower_halves(keys)[: starts[-1]]
 
 
-def _segments(
+def _build_segments(
     first: int,
     rows: NDArray[np.int64],
     whole: NDArray[np.uint32],
@@ -258,7 +268,8 @@ def _segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set, from row `first` on.
 
-    `rows` has the number of each as filled: numbers below `len(whole)` are whole rows, then come the rows of `starts`.
+    `rows` has the number that each of these rows had before the seeded order: numbers below `len(whole)` are rows of
+    `whole`, larger numbers are rows of `starts`.
     """
     is_whole = rows < len(whole)
     shared = rows[~is_whole] - len(whole)
@@ -281,9 +292,9 @@ def _segments(
 
 
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
-    """Pack draws one after the other; their lengths must fill whole rows.
+    """Pack draws one after the other; the sum of `lengths` is a multiple of `seq_len`.
 
-    `lengths` are in the packed order, and a block of segments may end within a row.
+    `lengths` are the tokens of the draws in packed order. Segments are yielded in blocks, which may end within a row.
     """
     offset = 0  # tokens of earlier chunks
     for chunk in chunks(len(lengths)):

@@ -1,19 +1,19 @@
-"""Summary of a packed set: requested and reached shares, cuts and licenses."""
+"""Summary of a packed set: requested and reached shares, cuts and licences."""
 
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from pipeline_assets.corpus.tokens.losses import LOST_TEXT, read_lost_text
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT, read_losses
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 
 def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """Return the counts of a packed set for its report.
 
-    `cut_documents` counts the draws that are not whole in one row, because they were cut or are longer than a row;
-    `cut_share` is their share of all draws, also by source. `license_tokens` has the most frequent license first.
+    `cut_documents` is the number of draws that are not whole in one row, and `cut_share` their share of all draws; both
+    are also in `by_source`. `license_tokens` has the licence with the most tokens first.
     """
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
@@ -61,15 +61,15 @@ def shares_reached(packed: Artifact) -> Verdict:
 
 
 def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
-    """Explain a deviation by whole documents, as packing checks supply and caps."""
+    """Explain why a source's tokens differ from its share: documents are drawn whole."""
     requested, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
     reason = "its next document is longer than the rest" if is_short else "its last document exceeds it"
     return f"its share is {requested:,} tokens, and {reason}; its documents have {mean:,} on average"
 
 
 def preview_packed(packed: Artifact) -> list[dict[str, str]]:
-    """Return the requested and the reached share of each source as a table."""
-    lost = read_lost_text(packed.manifest) or {}
+    """Return a preview line per source, with its requested and reached share."""
+    lost = read_losses(packed.manifest) or {}
     return [
         {
             "source": source,

@@ -1,4 +1,4 @@
-"""Token budget of a packed set, from its number of rows."""
+"""Token budget of a packed set, computed from its number of rows."""
 
 import math
 from collections.abc import Callable
@@ -6,19 +6,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, bisect_largest_budget
+from pipeline_assets.corpus.packing.mixture import Mixture, MixtureSource, bisect_largest_budget
 from pipeline_assets.corpus.packing.recipe import ResolvedPack
 from pipeline_assets.corpus.packing.strategies import count_pieces, rows_needed
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
 def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
-    """Return the number of tokens to draw.
+    """Return the number of tokens to draw for the recipe's number of rows.
 
-    `sequential` fills all rows. `best_fit` draws the largest budget that bisection finds to fit in the rows.
+    `sequential` fills all rows. For `best_fit`, bisection finds a largest budget that needs no more rows.
 
     Raises:
-        UsageError: A source would exceed its cap, or the caps of all sources do not allow one full row.
+        UsageError: The caps of the sources allow too few tokens for the rows.
     """
     capacity, available = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
     if recipe.strategy == "sequential":
@@ -35,7 +35,7 @@ def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
 
 
 def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
-    """Return a function that counts the rows that best fit makes of a budget."""
+    """Return a function from a budget to the number of rows that best fit needs."""
     epoch_pieces = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
     def count_rows(budget: int) -> int:
@@ -50,14 +50,17 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Name the source that falls short, and the changes that help."""
+    """Return an error with the source that has too few tokens, and possible changes.
+
+    `possible` is the number of rows that the caps allow.
+    """
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     what = (
-        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_without_rejected(source)}: "
+        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_describe_rejected(source)}: "
         f"{epochs} epochs, but its cap is {cap}"
     )
     fixes = [f"request at most {possible:,} rows"]
@@ -71,8 +74,8 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
 
 
-def _without_rejected(source: SourceText) -> str:
-    """Describe the texts of a source that could not be encoded, if any."""
+def _describe_rejected(source: MixtureSource) -> str:
+    """Describe the rejected texts of a source; an empty text without any."""
     if not source.rejected:
         return ""
     return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
@@ -87,7 +90,7 @@ def _round_down(value: Fraction) -> str:
 
 
 def _format_decimal(value: Fraction, places: int, up: bool = False) -> str:
-    """Format a value as a decimal, rounded down, or up if `up`."""
+    """Format a value as a decimal with at most `places`, rounded down, or up if `up`."""
     scaled = value * 10**places
     whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
     return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

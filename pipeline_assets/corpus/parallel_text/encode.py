@@ -18,7 +18,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
-from pipeline_assets.corpus.tokens.losses import Losses, lost_text
+from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -39,7 +39,7 @@ def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     decisions = msgspec.to_builtins(meta)
     counts = {name: decisions.pop(name) for name in ("pairs", "tokens", "truncated")}
-    return BuildResult(written, counts, decisions, provenance=lost_text(losses))
+    return BuildResult(written, counts, decisions, provenance=losses_to_provenance(losses))
 
 
 def encode(

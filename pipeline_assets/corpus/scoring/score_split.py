@@ -20,7 +20,7 @@ from pipeline_assets.corpus.scoring.pool_selection import Selection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
-from pipeline_assets.corpus.tokens.losses import Losses, lost_text
+from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
@@ -87,7 +87,7 @@ def score_split(
         provenance={
             "scored_by": _shared_note(receipts, "made_by", staging),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
-            **lost_text({"rows": Losses.from_counts(counts)}),
+            **losses_to_provenance({"rows": Losses.from_counts(counts)}),
         },
     )
 

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, w
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
@@ -71,7 +71,7 @@ class _Shard:
 def write_token_files(
     staging: StagingDir,
     subsets: Mapping[str, Sequence[OutputFile]],
-    encoder: Encoder,
+    encoder: HarmonyEncoder,
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
@@ -91,13 +91,15 @@ def write_token_files(
     return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS}/{name}", parts)]
 
 
-def _build_tables(encoder: Encoder) -> None:
+def _build_tables(encoder: HarmonyEncoder) -> None:
     """Build the encoder's tables before workers are forked."""
     [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
     encoder.decode(encoded.ids)
 
 
-def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Encoder, loss: TokenLoss) -> Receipt:
+def encode_rows(
+    shard: _Shard, window: Window, folder: StagingView, encoder: HarmonyEncoder, loss: TokenLoss
+) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` with tokens
@@ -119,7 +121,7 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Enc
 
 
 def _encode_batches(
-    shard: _Shard, encoder: Encoder, loss: TokenLoss
+    shard: _Shard, encoder: HarmonyEncoder, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield id and loss rule of each row, its token ids, and its loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
@@ -154,7 +156,7 @@ def _loss_mask(
     tokens: encode.HarmonyTokens,
     mode: encode.LossMode,
     loss: TokenLoss,
-    encoder: Encoder,
+    encoder: HarmonyEncoder,
     name: str,
 ) -> NDArray[np.bool_]:
     """Build the loss mask of a row, and check that its tokens decode to its text."""
@@ -178,7 +180,7 @@ def _loss_mask(
     return mask
 
 
-def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Encoder) -> int:
+def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: HarmonyEncoder) -> int:
     """Return the index of the token after a text at `start`, at most `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 

@@ -1,1 +1,1 @@
-"""Token shards of corpora: staging, inventory, mixtures and segments."""
+"""Token shards of corpora, with their inventories, mixtures and segments."""

@@ -1,11 +1,11 @@
-"""Reuse of token shards of an earlier version for a source with equal documents."""
+"""Reuse of an earlier version's token shards for a source with equal documents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
+from pipeline_assets.corpus.tokens.losses import losses_to_provenance, read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.reuse import link_content
@@ -18,16 +18,16 @@ Corpus = tuple[Artifact, Sequence[CorpusShard]]
 def adopt_shards(
     staging: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
 ) -> BuildResult | None:
-    """Link the token shards of an earlier version instead of staging them.
+    """Link an earlier version's token shards; None if new ones may differ.
 
-    `earlier` has the same stage and recipe; `corpora` are its documents and those of this version. Return None if the
-    documents, their shards or the tokenizer differ.
+    `earlier` are token shards of the same stage version and recipe. `corpora` are the documents of the earlier version
+    and those of this version. Documents, their division into shards, and the tokenizer must be equal.
     """
     before, now = map(_shard_contents, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
-    linked, lost = link_content(staging, earlier), read_lost_text(earlier.manifest)
-    facts = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else lost_text(lost))}
+    linked, lost = link_content(staging, earlier), read_losses(earlier.manifest)
+    facts = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else losses_to_provenance(lost))}
     return replace(linked, provenance={**linked.provenance, **facts})
 
 

@@ -1,4 +1,4 @@
-"""Inventory of token shards, with every byte compared with its manifest."""
+"""Inventory of token shards, whose files are all compared with their manifests."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ _DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between a file of a corpus and its manifest."""
+    """Difference between a file of a corpus and the corpus's manifest."""
 
     corpus: str
     file: str
@@ -35,11 +35,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Corpora of token shards, and how their files differ from their manifests.
+    """Figures of corpora of token shards, and differences between files and manifests.
 
-    `corpora` has, by name: digest, decisions, counts, and file, rows and sha256 of each of the `shards`. A corpus with
-    an unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, and None if an earlier version
-    of this program built the shards.
+    `corpora` has by corpus name: digest, decisions and counts of the manifest; `shards`, with file, rows and sha256 of
+    each; `lost_text`, which is empty for a lossless tokenizer, and None if a version of this program without this key
+    built the shards. A corpus with an unreadable manifest has only a difference.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -56,7 +56,7 @@ class Inventory:
         return {"tokens": self.tokens, "corpora": dict(self.corpora), "differences": differences}
 
     def to_markdown(self) -> str:
-        """Return tables of corpora, licences, lost text and differences."""
+        """Return a Markdown page with corpora, licences, lost text and differences."""
         corpora, licences, lost = list[list[str | int]](), list[list[str | int]](), list[list[str | int]]()
         for name, corpus in self.corpora.items():
             digest, shards = code(corpus["digest"]), len(corpus["shards"])
@@ -83,11 +83,11 @@ class Inventory:
 
 
 def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
-    """Compare name, size and sha256 of every file with the manifests.
+    """Make an inventory, and compare every file's name, size and hash.
 
     Args:
         corpora: Folders of token shards by corpus name.
-        threads: Number of corpora that are read at a time.
+        threads: Number of corpora that are read at the same time.
 
     Raises:
         UsageError: A folder has no artifact.
@@ -107,7 +107,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
 
 
 def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
-    """Return the manifest of a folder, None if unreadable, and all damage."""
+    """Return a folder's manifest (None if unreadable), and all damage of its files."""
     try:
         return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
     except UsageError:
@@ -133,7 +133,7 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
 
 
 def build_inventory(staging: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Write `inventory.json` and `inventory.md`, or raise InputError for damage."""
+    """Write inventory.json and inventory.md; InputError if a file is damaged."""
     folders = {name: corpus.folder for name, corpus in corpora.items()}
     inventory = take_inventory(folders, threads=max(1, settings.workers))
     if inventory.differences:

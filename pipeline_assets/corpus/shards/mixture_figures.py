@@ -2,8 +2,8 @@
 
 mixtures/<recipe>_shards.json           records, sequences, shards, tokens and tokens by licence, of each corpus
                                         and in total
-mixtures/<recipe>_filtered_shards.json  the same with rows that filters kept and dropped, of filtered corpora
-mixtures/<recipe>_full_shards.json      the inventory: every shard with its rows and sha256
+mixtures/<recipe>_filtered_shards.json  the same for filtered corpora only, with rows that the filters kept and dropped
+mixtures/<recipe>_full_shards.json      copy of inventory.json: every shard with its rows and sha256
 """
 
 import json
@@ -22,7 +22,7 @@ _PREVIEW_LICENCES = 5
 
 
 def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
-    """Return the share of each licence among the tokens, the largest first."""
+    """Return a preview line for each of the five licences with the most tokens."""
     counts = shards.manifest.identity.counts
     by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
     return [
@@ -51,7 +51,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Write the figures next to the artifacts of the recipe, and return their folder."""
+    """Write the files of figures in the recipe's folder, and return their folder."""
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
     make_folder(folder)
@@ -70,7 +70,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
 
 
 def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
-    """Return the figures of each corpus."""
+    """Return the figures of each corpus in an inventory, by corpus name."""
     corpora = json.loads(inventory.path(INVENTORY_JSON).read_bytes())["corpora"]
     return {
         name: {
@@ -94,7 +94,7 @@ def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:
 
 
 def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Sum the figures of all corpora: numbers, or numbers by name."""
+    """Sum the figures of all corpora; a dict of numbers is summed key by key."""
     sums: dict[str, Any] = {}
     for figures in corpora.values():
         for name, value in figures.items():
@@ -104,7 +104,7 @@ def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
-    """Return the filter counts of a corpus; empty if its shards have no filtered text."""
+    """Return a corpus's filter counts; empty if its shards were built without filters."""
     manifest = read_manifest(recipe_folder / "filtered" / corpus)
     downstream = map(read_manifest, (recipe_folder / "shards" / corpus, recipe_folder / "deduplicated"))
     used = {entry["digest"] for derived in downstream if derived for entry in derived.identity.upstream}
@@ -115,7 +115,7 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 
 
 def mixture_statistics(recipe_folder: Path) -> Content:
-    """Return all figures of a recipe's mixture: totals, corpora, filters, tokenizer."""
+    """Read all figures of a recipe's mixture: totals, corpora, filters, tokenizer."""
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"

@@ -1,11 +1,11 @@
-"""Seeded order of the rows of a mixture, by weight, equal for any number of ranks.
+"""Seeded order of a mixture's rows, by weight, equal for any number of ranks.
 
-Positions count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1, and
-is due at ⌈k / w⌉: later, the corpus would lag behind by a whole row. Of the corpora whose next row may occur, the
-corpus whose row is due first gets the position; ties go to the first name. Choosing the corpus with the largest deficit
-instead would let small corpora lag by more than a row if they are many. (Proportionate fairness has the same windows,
-Baruah et al., "Proportionate Progress", Algorithmica 1996; earliest deadline first meets all of them on one processor.)
-Windows are integers, so nothing is rounded.
+This is proportionate fairness (Baruah et al., "Proportionate Progress", Algorithmica 1996) on one processor, where
+earliest deadline first meets all deadlines. Positions count from 1. The k-th row of a corpus of weight w may occur from
+the first position p with w · p > k - 1 on, and its deadline is position ⌈k / w⌉; after that, the corpus would lag
+behind its weight by a whole row. Of the corpora whose next row may occur, the one with the earliest deadline gets the
+position; ties go to the first name. Choosing the corpus with the largest deficit would let many small corpora lag by
+more than a row. All positions are computed in integers, so nothing is rounded.
 
 Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
 """
@@ -29,23 +29,23 @@ logger = logging.getLogger("corpusmill")
 def rank_positions(
     rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False
 ) -> range:
-    """Return the positions that one rank reads from a step on, in batch order.
+    """Return the positions that one rank reads from a step on, batch after batch.
 
-    All ranks have the same number of batches, and at each step the same number of rows. The last rows, fewer than
-    `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
+    All ranks have the same number of batches, and at each step the same number of rows. The rows left at the end, fewer
+    than `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
 
     Args:
         rows: Length of the order.
         batch: Rows per batch of a rank.
-        rank: Number of the rank.
+        rank: Number of the rank, from 0.
         ranks: Number of ranks.
-        step: First step.
+        step: First step, from 0; each rank reads one batch per step.
         drop_last: Read only full batches.
-        padding: Read every row, and repeat the first rows of the order until all ranks have the same number, as torch's
+        padding: Read every row, and repeat the first rows of the order until all ranks have equally many, as torch's
             DistributedSampler does without its `drop_last`. Position p >= rows stands for position p % rows.
 
     Returns:
-        A range whose `stop` is the number of positions that all ranks read together.
+        A range whose `stop` is the number of positions that all ranks read together from step 0 on.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or both `drop_last` and `padding` are set.
@@ -68,7 +68,7 @@ def rank_positions(
 def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
     """Log how many rows of an order the ranks do not read, or read twice.
 
-    `used` is the number of rows that all ranks read together, including repeats.
+    `order` is the name of the order. `used` is the number of rows that all ranks read, including repeats.
     """
     if used < rows:
         hint = "padding=True repeats rows instead"
@@ -79,7 +79,10 @@ def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Corpus (numbered in name order) and row at each position, shape (positions,)."""
+    """Order of rows: at each position a corpus, numbered in name order, and its row.
+
+    Both shapes are (positions,).
+    """
 
     corpora: NDArray[np.uint16]
     rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
@@ -89,7 +92,7 @@ class MixtureOrder:
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return weights as exact fractions; raise ValueError if they do not sum to 1."""
+    """Return weights as exact fractions; ValueError unless all > 0 and their sum is 1."""
     fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
     for name, weight in fractions.items():
         if weight <= 0:
@@ -102,13 +105,14 @@ def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
 def mixture_order(
     corpora: Mapping[str, range], weights: Mapping[str, Fraction], seed: int, rows: int | None
 ) -> MixtureOrder:
-    """Order the rows of at least one corpus by weight and seed.
+    """Order the rows of one or more corpora by weight and seed.
 
     Args:
-        corpora: Row numbers of each corpus.
+        corpora: Rows to read of each corpus.
         weights: Weight of each corpus, from `weight_fractions`.
         seed: Seed of the order within each corpus.
-        rows: Length of the order; a corpus that ends starts a new epoch. None ends the order before the first repeat.
+        rows: Length of the order; a corpus without further rows starts a new epoch. None ends the order before any row
+            repeats.
 
     Raises:
         ValueError: The common denominator of the weights is above 2**61.
@@ -136,7 +140,10 @@ def mixture_order(
 
 @compiled
 def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill in the corpus of each position; return how many precede a limit."""
+    """Fill `order` with a corpus per position; return the number of positions.
+
+    Weights are `parts` / `whole`. Filling stops before a corpus exceeds its number of rows in `limits`.
+    """
     # The next row of a corpus is its k-th, its weight w is part / whole, and k / w = quotient + remainder / part. At
     # first k is 1, so k / w is whole / part, and the row may occur from position 1 on.
     quotients, remainders = whole // parts, whole % parts

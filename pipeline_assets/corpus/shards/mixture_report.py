@@ -1,4 +1,4 @@
-"""Page on mixtures: their sources, licences, tokenizers and segments."""
+"""Markdown page on mixtures: sources, licences, tokenizers and segments of each."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,8 @@ Content = dict[str, Any]
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
     """Return the page on all mixtures, as Markdown.
 
-    The folder `exported` has a subfolder for each exported version: its recipe, `tokenizer.json`, `inventory.json`.
+    `recipes` are the recipes in the project. The folder `exported` has a subfolder for each mixture that was built,
+    with its recipe, `tokenizer.json` and `inventory.json`.
     """
     lines = [_BEGINNING]
     for recipe in recipes:
@@ -77,7 +78,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
 
 
 def _build_lines(folder: Path) -> Iterator[str]:
-    """Yield the tokenizer's hash and the corpora of a version that was built."""
+    """Yield lines on a built mixture: its tokenizer's hash and its corpora."""
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():
         yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")

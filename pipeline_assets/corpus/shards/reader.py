@@ -25,7 +25,7 @@ _GROUP_BYTES = 4 << 20  # a larger group would leave the CPU's cache before its 
 
 
 class MixtureRow(NamedTuple):
-    """Tokens of a row, its corpus, and its row number in the corpus."""
+    """Row of a mixture: tokens, shape (seq_len,), corpus, and row of the corpus."""
 
     tokens: NDArray[Any]
     corpus: str
@@ -33,7 +33,7 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Raise ValueError unless row length, dtype and tokenizer of corpora agree."""
+    """Raise ValueError unless all corpora have one row length, dtype and tokenizer."""
     if not corpora:
         raise ValueError("at least one corpus is required")
     first, *rest = sorted(corpora)
@@ -48,10 +48,10 @@ class MixtureReader:
     """Mixture as a sequence: `reader[position]` is a MixtureRow.
 
     Attributes:
-        names: Names of the corpora, sorted; the order numbers corpora by this list.
-        shards: Token shards by corpus.
+        names: Sorted names of the corpora; a corpus's number in `order` is its index in this list.
+        shards: Open token shards by corpus.
         ranges: Rows that are read, by corpus.
-        eos: Id that ends a document.
+        eos: Id of the end-of-document token.
     """
 
     def __init__(
@@ -67,17 +67,18 @@ class MixtureReader:
 
         Args:
             folders: Folders of token shards by corpus.
-            weights: Shares of the rows; None for shares in proportion to the corpora's rows, so that all end together.
+            weights: Share of rows by corpus; None for shares in proportion to the numbers of rows in `ranges`, so that
+                all corpora end together.
             seed: Seed of the order.
             rows: Length of the order, see `mixture_order`.
             ranges: Rows to read of each corpus; None for all.
-            digests: Digests of the expected sets; None for any.
+            digests: Expected digest of each corpus; None for any.
 
         Raises:
             ValueError: Weights do not sum to 1 or name other corpora, corpora differ in row length, dtype or tokenizer,
                 a range exceeds its corpus, or nothing is to be read.
             InputError: A folder has no sealed token shards, or a file is damaged.
-            RetryableError: A folder has another set than expected, or was replaced while it was opened.
+            RetryableError: A folder has token shards with another digest, or was replaced while it was opened.
         """
         self._arguments = weights, seed, rows, ranges
         self.names = sorted(folders)
@@ -113,7 +114,7 @@ class MixtureReader:
 
     @cached_property
     def order(self) -> MixtureOrder:
-        """Order of the rows, from names, weights, ranges, length and seed alone."""
+        """Order of the rows; depends only on names, weights, ranges, length and seed."""
         _, seed, rows, _ = self._arguments
         return mixture_order(self.ranges, self._shares, seed, rows)
 
@@ -134,10 +135,10 @@ class MixtureReader:
         drop_last: bool = False,
         padding: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """Read the batches of one rank from a step on, shape (batch, seq_len).
+        """Yield the batches of one rank from a step on, shape (batch, seq_len).
 
-        `rank_positions` describes the arguments and errors, and which rows are dropped or repeated; rank 0 logs their
-        number. Rows are read ahead in groups of 4 MiB, each in file order; a batch is a view of its group.
+        See `rank_positions` for the arguments, the errors, and the rows that are not read or repeated, whose number
+        rank 0 logs. Rows are read in groups of about 4 MiB, each in file order; a batch is a view of its group.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
@@ -151,7 +152,10 @@ class MixtureReader:
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Read the rows at positions of the order, shape (positions, seq_len)."""
+        """Read the rows at positions of the order, shape (positions, seq_len).
+
+        The tuple has this array only.
+        """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)
@@ -167,12 +171,12 @@ class MixtureReader:
 
     @cached_property
     def _files(self) -> list[tuple[TokenShards, int]]:
-        """Shards and file number of every file, in corpus order."""
+        """Token shards and file number of every file, in the order of corpora."""
         return [(shards, number) for shards in self.shards.values() for number in range(len(shards.files))]
 
     @cached_property
     def _first_keys(self) -> NDArray[np.int64]:
-        """Key of the first row of each file, ascending."""
+        """Key (corpus << 32 | row) of the first row of each file, ascending."""
         return np.concatenate(
             [(number << _ROW_BITS) + shards.first_rows[:-1] for number, shards in enumerate(self.shards.values())]
         )

@@ -30,8 +30,8 @@ class ShardsRecipe(RecipeSection):
 
     Attributes:
         seq_len: Tokens per row.
-        rows_per_shard: Rows per file, except the last.
-        dtype: Dtype of ids; None for uint16 if every id of the vocabulary fits, else int32.
+        rows_per_shard: Rows per file; the last file may have fewer.
+        dtype: Dtype of token ids; None for uint16 if every id of the vocabulary fits, else int32.
     """
 
     seq_len: SeqLen = 2048
@@ -39,7 +39,7 @@ class ShardsRecipe(RecipeSection):
     dtype: Dtype | None = None
 
     def dtype_for(self, vocabulary_size: int) -> Dtype:
-        """Return the dtype of ids, or raise UsageError if uint16 is too small."""
+        """Return the dtype of token ids; UsageError if uint16 is set but too small."""
         fits = vocabulary_size <= _UINT16_IDS
         if self.dtype == "uint16" and not fits:
             what = f"uint16 allows only ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
@@ -48,11 +48,11 @@ class ShardsRecipe(RecipeSection):
 
 
 class SegmentSection(RecipeSection):
-    """Segment of a continual training.
+    """Recipe section of one segment of a continual training.
 
     Attributes:
         name: Name of the segment.
-        tokens: Number of tokens, rounded down to whole rows.
+        tokens: Number of tokens, which is rounded down to whole rows.
         weights: Share of each corpus in these tokens.
     """
 
@@ -62,7 +62,7 @@ class SegmentSection(RecipeSection):
 
 
 class SegmentsRecipe(RecipeSection):
-    """Segments in training order."""
+    """Recipe section `segments`, in training order."""
 
     segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -73,29 +73,29 @@ class SegmentsRecipe(RecipeSection):
         return segments
 
     def corpora(self) -> list[str]:
-        """List the corpora that segments use, in order of first use."""
+        """Return the names of all corpora that segments use, in order of first use."""
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
 
 
 class TrainedTokenizer(TrainRecipe):
-    """Tokenizer that is trained on sources of the recipe."""
+    """Recipe section of a tokenizer that is trained on sources of the recipe."""
 
     kind: Literal["trained"]
 
 
 class ExternalTokenizer(FileTokenizerRecipe):
-    """Tokenizer in an existing file.
+    """Recipe section of a tokenizer in an existing file.
 
     Attributes:
-        path: Path of the file, absolute or relative to the data root. It changes no byte, because `sha256` pins the
-            content.
+        path: Path of the file, absolute or relative to the data root. The path changes no byte, because `sha256` pins
+            the content.
     """
 
     kind: Literal["file"]
     path: str
 
     def file(self) -> FileTokenizerRecipe:
-        """Return the part of the section that changes bytes."""
+        """Return the section without `kind` and `path`, which change no byte."""
         return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
 
 
@@ -104,14 +104,14 @@ class ShardsSection(ShardsRecipe):
 
     Attributes:
         sources: Sources to shard, and the share of each in the training mixture; no shard depends on these shares.
-        max_unknown_fraction: Largest share of a source that its tokenizer may lose; changes no byte.
+        max_unknown_fraction: Largest share of a source's text that the tokenizer may lose; changes no byte.
     """
 
     sources: Weights
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
-        """Return the keys on which the shards of one corpus depend."""
+        """Return the keys that change bytes of a corpus's shards."""
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 

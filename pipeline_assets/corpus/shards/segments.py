@@ -1,4 +1,4 @@
-"""Segments of a continual training: the next unused rows of several corpora."""
+"""Segments of a continual training, each with unused rows of several corpora."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _WHERE = RecipeKey("segments")
 
 
 class FileRows(msgspec.Struct, frozen=True):
-    """Range of rows [first, stop) in a shard file, and the hash of the file."""
+    """Rows [first, stop) of a shard file, counted in the file, and the file's sha256."""
 
     file: str
     rows: tuple[int, int]
@@ -36,7 +36,7 @@ class FileRows(msgspec.Struct, frozen=True):
 
 
 class CorpusRows(msgspec.Struct, frozen=True):
-    """Range of rows [first, stop) of a corpus, and the files that contain them."""
+    """Rows [first, stop) of a corpus, and the files that contain these rows."""
 
     rows: tuple[int, int]
     files: tuple[FileRows, ...]
@@ -46,8 +46,8 @@ class Segment(msgspec.Struct, frozen=True):
     """Segment in segments.json.
 
     Attributes:
-        start: Position of its first token in the whole training.
-        stop: Position after its last token in the whole training.
+        start: Position of the segment's first token in the whole training.
+        stop: Position after the segment's last token in the whole training.
         requested_tokens: Number of tokens before rounding down to whole rows.
         sha256: Hash of `corpora` as canonical JSON.
     """
@@ -66,7 +66,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class _SegmentsFile(msgspec.Struct, frozen=True):
-    """Content of segments.json: digests of the corpora, and segments in order."""
+    """Content of segments.json: digest of each corpus, and segments in order."""
 
     seq_len: int
     corpora: dict[str, str]
@@ -77,9 +77,10 @@ _FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20,
 
 
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
-    """Assign rows of token shards to segments, and write `segments.json`.
+    """Assign rows of token shards to segments, and write segments.json.
 
-    Each segment gets the next unused rows of each corpus: its share, rounded by largest remainders.
+    Each segment gets the next unused rows of each corpus. The weights divide the segment's rows among its corpora,
+    rounded by the method of largest remainders.
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
@@ -122,7 +123,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 def _next_rows(
     section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return the row range of each corpus for a segment, and add it to `used`."""
+    """Return a segment's row range in each corpus, and add their rows to `used`."""
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:
@@ -144,7 +145,7 @@ def _next_rows(
 
 
 def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the files with the rows [start, stop), and the row range in each."""
+    """Yield each file with rows in [start, stop), and their range in the file."""
     firsts = shards.first_rows
     low, high = int(np.searchsorted(firsts, start, "right")) - 1, int(np.searchsorted(firsts, stop))
     for number in range(low, high):
@@ -154,7 +155,7 @@ def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[s
 
 @dataclass(frozen=True)
 class Segments:
-    """Open segments, in training order, and the token shards of their corpora."""
+    """Opened segments.json, with folder and digest of each corpus's token shards."""
 
     seq_len: int
     segments: tuple[Segment, ...]
@@ -165,9 +166,9 @@ class Segments:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
-        """Return a reader of a segment's rows, each once, mixed by its weights.
+        """Return a reader of all rows of a segment, each once, mixed by number of rows.
 
-        Training resumes at a step of a segment with `reader(name, seed).batches(…, step=step)`. Errors are those of
+        To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Errors are those of
         `MixtureReader`, or KeyError for an unknown segment.
         """
         by_name = {segment.name: segment.corpora for segment in self.segments}
@@ -179,7 +180,7 @@ class Segments:
 def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> Segments:
     """Open the sealed segments in a folder.
 
-    `corpora` are the folders of the token shards; None finds them by digest below the folder's data root.
+    `corpora` has the folder of each corpus's token shards; without it, they are located by digest in the data root.
 
     Raises:
         InputError: The folder has no sealed segments, they were edited, or the token shards of a corpus are missing.

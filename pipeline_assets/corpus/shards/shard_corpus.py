@@ -1,8 +1,8 @@
-"""Document shards → token shards: one stream of tokens, cut into rows.
+"""Token shards of a corpus: one stream of tokens, cut into rows.
 
-Documents are in corpus order, each followed by the tokenizer's end of document; readers shuffle the rows. First every
-Document shard is encoded to a run of tokens, then each token shard is copied from the runs that it spans, a block at a
-time. The remainder of the stream after the last whole row is dropped.
+The stream has all documents in corpus order, each followed by the end-of-document token; readers shuffle the rows.
+First, each Document shard is encoded to a file of token ids. Then each token shard is copied from these files, a block
+at a time. The remainder of the stream after the last whole row is dropped.
 """
 
 import itertools
@@ -59,14 +59,14 @@ def shard_corpus(
 
     Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
 
-    A line of documents.parquet is a document with tokens in the rows, in stream order: its row in a Document shard,
-    `start` (the position of its first token in the stream, so its first row is `start // seq_len`), and `tokens`, its
-    end included. The rows may contain only a part of the last document. A document entirely after the last row is
-    dropped as `in_remainder`.
+    documents.parquet has a line for each document with tokens in the rows, in stream order: shard and row of the
+    document, `start` (position of its first token in the stream; its first row is `start // seq_len`), and `tokens`
+    (with its end token). The rows may contain only a part of the last document. A document entirely after the last row
+    is dropped as `in_remainder`.
 
     Counts: `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0), `remainder_tokens`, `text_bytes`
-    of the encoded text, `license_tokens` in rows. If the fast tokenizer disagrees with its oracle on a text, the oracle
-    encodes everything again.
+    of the encoded text, `license_tokens` in rows. If gigatoken and tiktoken encode a text differently, tiktoken encodes
+    everything again.
 
     Raises:
         UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
@@ -92,7 +92,7 @@ def _shard(
     if not rows:
         what = f"must be at most {remainder:,}, the number of tokens, got {recipe.seq_len:,}"
         raise UsageError(what, RecipeKey("shards.seq_len"), "add text, or set shorter rows")
-    tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in token_shards(corpus, rows, recipe)]
+    tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
@@ -130,7 +130,7 @@ def _shard(
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of one token run, from position `start` on."""
+    """Tokens [start, start + tokens) in the file `run` of token ids."""
 
     run: Path
     start: int
@@ -138,8 +138,8 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenShard:
-    """Plan of a token shard: `shape` is (rows, seq_len), pieces are consecutive."""
+class TokenShardPlan:
+    """Plan of a token shard of shape (rows, seq_len): pieces of the stream, in order."""
 
     name: str
     shape: tuple[int, int]
@@ -151,8 +151,8 @@ class TokenShard:
         return f"shard_{self.name}.npy"
 
 
-def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShard]:
-    """Plan all token shards from the lengths of token runs alone."""
+def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShardPlan]:
+    """Plan the token shards for `rows` rows from the number of tokens of each shard."""
     # Position of each run's first token in the stream, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
@@ -164,14 +164,14 @@ def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
         pieces = tuple(Piece(run.token_file, low - start, high - low) for run, start, (low, high) in runs)
-        shards.append(TokenShard(f"{number:05d}", (stop - first, recipe.seq_len), pieces))
+        shards.append(TokenShardPlan(f"{number:05d}", (stop - first, recipe.seq_len), pieces))
     return shards
 
 
 def write_shard(
-    shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: StagingView
+    shard: TokenShardPlan, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write a token shard block by block; InputError for an unknown id."""
+    """Write a token shard; InputError for an id beyond the tokenizer's vocabulary."""
     vocabulary_size = load_tokenizer(tokenizer).vocabulary_size
     stored = np.dtype(dtype).newbyteorder("<")
     with DurableFile(folder.path(shard.path)) as file:
@@ -197,7 +197,7 @@ def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
 
 @dataclass
 class ShardedDocuments:
-    """Lines of documents.parquet; the counts grow while `tables` is consumed.
+    """Lines of documents.parquet; counts are complete after `tables` is exhausted.
 
     Attributes:
         tokens: Number of tokens in all rows.
@@ -213,7 +213,7 @@ class ShardedDocuments:
     license_tokens: Counter[str] = field(default_factory=Counter)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield a table for each Document shard, in order."""
+        """Yield a table of lines for each Document shard, in order."""
         first = 0
         for shard in self.encoded:
             table = shard.table

@@ -1,6 +1,6 @@
 """Notes that are stored with the rows of a source.
 
-README.md        source, commit, amount and date of retrieval; a label, because it contains a date
+README.md        source, commit, amount and date of retrieval; not part of the digest, because it contains a date
 DATASET_CARD.md  the dataset's card at the commit; only for hub datasets
 LICENSES.md      documents and bytes of text under each licence, and the terms of each
 """
@@ -36,9 +36,10 @@ def add_source_notes(
     licences: LicenceTable,
     hub: HubFiles | None,
 ) -> BuildResult:
-    """Add notes to the rows of a source, and `licences` (by tag) to their counts.
+    """Write the notes of a source, and add them to `content`, the build of its rows.
 
-    `raw` is the manifest that lists the source's files. Local files need no `hub`.
+    The counts get `licences`, with documents and bytes of text by licence tag. `raw` is the manifest that lists the
+    source's files. `hub` is needed only for hub datasets.
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
@@ -87,7 +88,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a value of a recipe as text; parts without a value are omitted."""
+    """Format a recipe value as text; keys of a dict without a value are omitted."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
@@ -123,7 +124,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
 
 
 def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """Return a sentence on whether all text under these licences may be redistributed."""
+    """Return a sentence on whether text under all these licences may be passed on."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:
         return "All of it may be passed on."

@@ -32,26 +32,26 @@ _CACHED_ROW_GROUPS = 4
 
 @dataclass(frozen=True)
 class ShardFile:
-    """File of rows at the time when its set was opened.
+    """Shard file at the time when its token shards were opened.
 
     Attributes:
-        offset: Position of the first value in bytes.
-        written: Device, inode and modification time in nanoseconds, which change if the file is replaced.
+        offset: Byte position of the first token.
+        identity: Device, inode, and modification time in nanoseconds, to detect that the file was replaced.
     """
 
     path: str
     rows: int
     offset: int
-    written: tuple[int, int, int]
+    identity: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class TokenShards:
     """Open token shards: `shards[row]` is a view of a row's tokens, shape (seq_len,).
 
-    A file is mapped when one of its rows is first read; at most half of the `ulimit -n` files are mapped at a time. A
-    file that was replaced since the set was opened raises RetryableError. A pickle has folder and digest; unpickling
-    opens the folder again, and raises RetryableError if it contains another set. `eos` is the id that ends a document.
+    A file is mapped when one of its rows is first read. The number of mapped files is at most half of `ulimit -n`. A
+    file that was replaced after opening raises RetryableError. A pickle has only folder and digest; unpickling opens
+    the folder again, and raises RetryableError if the digest differs. `eos` is the id of the end-of-document token.
     """
 
     folder: Path
@@ -68,7 +68,7 @@ class TokenShards:
 
     @cached_property
     def first_rows(self) -> NDArray[np.int64]:
-        """First row of each file, and the number of rows; shape (files + 1,)."""
+        """First row of each file, then the number of rows; shape (files + 1,)."""
         return np.cumsum([0, *(file.rows for file in self.files)], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class TokenShards:
     def shard_documents(self, row: int) -> list[dict[str, Any]]:
         """Return the lines of documents.parquet for the documents in a row, in order.
 
-        Only the row groups with these lines are read.
+        Only row groups with these lines are read.
 
         Raises:
-            InputError: A part of the row has no line.
-            ArrowException: The file cannot be read.
+            InputError: A part of the row belongs to no line.
+            ArrowException: documents.parquet cannot be read.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
@@ -104,7 +104,7 @@ class TokenShards:
 
     @cached_property
     def _group_starts(self) -> NDArray[np.int64]:
-        """`start` of the first line of each row group, from Parquet statistics."""
+        """Value of `start` in the first line of each row group of documents.parquet."""
         from pipeline_assets.corpus.formats.parquet import open_parquet
 
         with open_parquet(self.folder / DOCUMENTS) as file:
@@ -114,7 +114,7 @@ class TokenShards:
 
     @cached_property
     def _row_group(self) -> Callable[[int], "pa.Table"]:
-        """Function that reads a row group of documents.parquet, and caches the last ones."""
+        """Function that reads a row group of documents.parquet, and caches the last four."""
         from pipeline_assets.corpus.formats.parquet import open_parquet
 
         def read(group: int) -> "pa.Table":
@@ -125,13 +125,13 @@ class TokenShards:
 
 
 def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
-    """Open sealed token shards, and check file sizes and the shards' headers.
+    """Open sealed token shards, and check file sizes and the headers of shard files.
 
-    `digest` identifies the expected set; None accepts any.
+    None for `digest` accepts any token shards.
 
     Raises:
         InputError: The folder has no sealed token shards; a file is missing, or has another size or shape.
-        RetryableError: The folder has another set than expected, or was replaced while it was opened.
+        RetryableError: The token shards have another digest, or were replaced while they were opened.
     """
     folder = Path(folder)
     try:
@@ -171,7 +171,9 @@ def _shard_file(opened: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], 
 
 
 def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
-    """Read the header of a shard file that is open at its beginning.
+    """Read and check the header of a shard file, which is open at its beginning.
+
+    `where` is the path for errors.
 
     Raises:
         InputError: The file has another shape, dtype or size than expected.
@@ -191,7 +193,7 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int]:
 def _mapped(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -> NDArray[Any]:
     try:
         with open(folder / file.path, "rb") as opened:
-            if _identity(os.fstat(opened.fileno())) != file.written:
+            if _identity(os.fstat(opened.fileno())) != file.identity:
                 raise replaced_error(folder, _REOPEN_HINT)
             return np.asarray(np.memmap(opened, dtype, "r", file.offset, (file.rows, seq_len)))
     except FileNotFoundError:

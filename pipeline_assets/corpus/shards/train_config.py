@@ -1,4 +1,4 @@
-"""Trainer configuration for token shards, as YAML."""
+"""YAML configuration of a trainer that reads token shards."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,8 @@ _SHARED = ("dtype", "seq_len", "vocabulary_size")
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:
     """Return a trainer's configuration for sealed token shards, as YAML.
 
-    Paths of tokenizers are relative to `root`, the data root.
+    `folders` and `weights` are by corpus. `root` is the data root, to which the tokenizer paths in manifests are
+    relative.
 
     Raises:
         InputError: Shards are not sealed, or their tokenizers, dtypes or row lengths differ.

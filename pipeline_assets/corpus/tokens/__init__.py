@@ -1,1 +1,1 @@
-"""Tokenizers with files pinned by hash, which encode Documents into token runs."""
+"""Tokenizers with files pinned by hash, which encode Documents to token ids."""

@@ -1,4 +1,4 @@
-"""Descriptions of tokenizer files for people, after a check of the file's hash."""
+"""Descriptions of tokenizer files for people, with a check of the hash."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ CHECKSUM = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit: str = "") -> str:
-    """Return the explicit sha256, or the one in `checksum.json`, or an empty string."""
+    """Return `explicit`, or else the sha256 in the file's checksum.json, or else ''."""
     sibling = path.with_name(CHECKSUM)
     return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
-    """Describe a SentencePiece model: pieces by kind, ids of control symbols, a probe.
+    """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Without an expected hash, the model must have the hash in the `checksum.json` next to it, if that file exists.
+    Without `expected_sha256`, the hash must be that in the checksum.json next to the model, if that file exists.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
@@ -57,7 +57,10 @@ _PROBE = [
 
 
 def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """Describe a rank file of o200k Harmony: size, hashes, special tokens, a probe."""
+    """Describe a rank file of o200k Harmony: size, hashes, special ids, samples.
+
+    InputError if the fast library and tiktoken encode a sample differently.
+    """
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)

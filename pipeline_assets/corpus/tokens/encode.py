@@ -1,4 +1,4 @@
-"""Stage `encode`, which turns a shard into one token run and a document table."""
+"""Stage `encode`: shards of Documents to files of token ids and document tables."""
 
 import hashlib
 import logging
@@ -48,14 +48,14 @@ Rows = list[tuple[int, DocumentText]]
 
 
 class OracleMismatchError(Exception):
-    """Document that the fast driver and the oracle encode differently.
+    """Error of a document that the fast library and the oracle encode differently.
 
-    No text that the fast driver encoded can be trusted.
+    Then no text that the fast library encoded can be trusted. See `o200k_harmony` for the oracle.
     """
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with a tokenizer; if it disagrees with its oracle, use the oracle."""
+    """Call `encode`; after an OracleMismatchError, call it again with tiktoken."""
     try:
         return encode(tokenizer)
     except OracleMismatchError as disagreement:
@@ -74,16 +74,16 @@ def encode_shard(
 ) -> Receipt:
     """Encode the documents of a shard; each ends with the end-of-document token.
 
-    `split` and `valid_fraction` select documents by `split_rule`; without a split, all documents are encoded.
+    With `split`, only documents that `split_rule(valid_fraction)` assigns to this split are encoded.
 
     Returns:
-        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects, which are poison
-        rows, texts that crash the library and texts that give a special id. Counts: `rows` read, `documents`, `tokens`
-        and `bytes` of encoded text, `spot_checked`, `dropped/other_split`, `rejected/<reason>`, and `encoded/<loss>`
-        as in `Losses`.
+        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are rows
+        that killed a worker, texts that would crash the library, and texts that give a special id. Counts: `rows` read;
+        `documents`, `tokens` and `bytes` of encoded text; `spot_checked`; `dropped/other_split`; `rejected/<reason>`;
+        and the fields of `Losses`, as `encoded/<field>`.
 
     Raises:
-        OracleMismatchError: The fast driver and the oracle encode a document differently.
+        OracleMismatchError: The fast library and the oracle encode a document differently.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -115,7 +115,7 @@ def encode_shard(
 
 
 class _Encoding:
-    """Counts and rejects of a shard while it is encoded."""
+    """Encoder of one shard, which collects counts and rejects."""
 
     def __init__(self, path: str, tokenizer: Tokenizer, is_chosen: Callable[[str], bool]) -> None:
         self._path, self._tokenizer, self._is_chosen = path, tokenizer, is_chosen
@@ -123,7 +123,7 @@ class _Encoding:
         self.rejects: list[Reject] = []
 
     def encode_block(self, rows: Rows, poison_rows: Sequence[int]) -> tuple[Rows, TokenRuns]:
-        """Return the encoded documents of the next block, and their closed runs of ids."""
+        """Return the encoded documents of a block, and their ids with end tokens."""
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)
@@ -146,7 +146,7 @@ class _Encoding:
                 yield row, document
 
     def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
-        """Return the documents without special ids, and their ids; reject the others."""
+        """Return the documents that give no special id, and their ids; reject the others."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.holds_special(runs.ids):
             return documents, runs
@@ -161,13 +161,13 @@ class _Encoding:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Compare 0.1 % of documents, chosen by id, with the oracle; return their number."""
+        """Compare the ids of 0.1 % of documents with the oracle's; return their number."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
         ids = [*runs.each()] if chosen else []
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
-        """Raise if the oracle encodes the text differently; return False without oracle."""
+        """Raise if the oracle gives other ids; return whether the tokenizer has an oracle."""
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
             raise OracleMismatchError(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")
@@ -175,7 +175,7 @@ class _Encoding:
 
 
 def is_spot_checked(doc_id: str) -> bool:
-    """Check whether a document is one of the 0.1 % that are encoded twice."""
+    """Check whether a document is in the 0.1 %, chosen by id, that the oracle encodes."""
     digest = hashlib.sha256(f"spot-check\0{doc_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < _SPOT_CHECK_BELOW
 
@@ -189,8 +189,8 @@ class DocumentTable:
         doc_ids: Id of each document.
         license_tags: Licence tag of each document.
         rows: Row of each document in the shard.
-        starts: Position of each document's first token in the run.
-        tokens: Tokens of each document, with its end-of-document token.
+        starts: Position of each document's first token in the shard's file of token ids.
+        tokens: Number of tokens of each document, with its end-of-document token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -204,10 +204,10 @@ class DocumentTable:
 
 
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
-    """Load the tokenizer, its tables and its oracle for the life of the process.
+    """Load a tokenizer and its tables before a process encodes texts.
 
-    For few documents, the oracle is loaded only if one of them is compared. `controls` are the names of control tokens
-    in the texts.
+    `documents` is the number of documents to encode; only if they are many is the oracle loaded here too. `controls`
+    are the names of control tokens in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"

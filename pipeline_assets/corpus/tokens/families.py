@@ -1,4 +1,4 @@
-"""Families of tokenizers: o200k Harmony, `tokenizer.json`, SentencePiece models."""
+"""Loading of tokenizers: o200k Harmony, a `tokenizer.json` or SentencePiece model."""
 
 import functools
 from dataclasses import dataclass
@@ -8,27 +8,27 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, HarmonyRecipe, load_encoder
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
-AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.Discriminator("family")]
+AnyTokenizerRecipe = Annotated[HarmonyRecipe | FileTokenizerRecipe, pydantic.Discriminator("family")]
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Tokenizer and its file; without a file, the one that ships with the program."""
+    """Tokenizer recipe with its file; None is the file that ships with the program."""
 
-    recipe: TokenizerRecipe | FileTokenizerRecipe
+    recipe: HarmonyRecipe | FileTokenizerRecipe
     file: Path | None = None
     driver: Driver = "gigatoken"
 
     @property
     def path(self) -> Path:
-        """Path of the tokenizer file; only the file of o200k Harmony ships."""
-        if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
+        """Path of the file; UsageError if none is set and the tokenizer is not o200k."""
+        if self.file is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
         return self.file or VOCABULARY
@@ -36,9 +36,9 @@ class TokenizerFile:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
-    """Load a tokenizer and keep it for the life of the process."""
+    """Load a tokenizer; a process caches the last one."""
     recipe = tokenizer.recipe
-    if isinstance(recipe, TokenizerRecipe):
+    if isinstance(recipe, HarmonyRecipe):
         return load_encoder(recipe.sha256, tokenizer.path, tokenizer.driver)
     load = load_hf_tokenizer if recipe.family == "hf_tokenizer" else load_sentencepiece
     return load(recipe, tokenizer.path)

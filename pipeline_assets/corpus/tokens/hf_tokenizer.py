@@ -1,7 +1,7 @@
 """Tokenizers from a `tokenizer.json`.
 
-Text is encoded as ordinary text: the file's template, truncation and padding are not applied, and special tokens are
-encoded by their characters. `holds_special` detects special ids that a model gives nevertheless.
+The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text.
+`holds_special` detects special ids that a model gives nevertheless.
 """
 
 import functools
@@ -47,16 +47,16 @@ class HfTokenizer(Tokenizer):
         special_ids: Mapping[str, int],
         losses: LossCounter | None,
     ) -> None:
-        """Wrap a tokenizer of the library.
+        """Wrap a tokenizer of the library `tokenizers`.
 
         Args:
             library: Loaded tokenizer; its truncation, padding and special tokens are switched off.
-            path: File that it was loaded from.
-            end_of_document: Id that closes a document.
-            padding: Id that fills rows.
-            special: Ids that only a builder may write, the end of a document and padding included.
+            path: File that the tokenizer was loaded from.
+            end_of_document: Id of the end-of-document token.
+            padding: Id of the token that fills rows.
+            special: Ids that must not come from text, with `end_of_document` and `padding`.
             special_ids: Ids of special tokens by name.
-            losses: Counter of lost text; None if the tokenizer cannot lose any.
+            losses: Counter of lost text; None if the tokenizer cannot lose text.
         """
         self.special_ids = special_ids
         self.end_of_document = end_of_document
@@ -87,7 +87,7 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """Load a `tokenizer.json` whose ids fit int32 and whose encoding is not random."""
+    """Load a `tokenizer.json`; InputError if ids exceed int32 or encoding is random."""
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
         import tokenizers
@@ -120,7 +120,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the file's padding id, which may be any token; None if missing."""
+    """Return the padding id that the file sets, or None; any token can have this id."""
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
@@ -133,7 +133,10 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """Raise if ids exceed int32, or if the library's ids differ, as after a gap."""
+    """Raise InputError if ids exceed int32, or loading changed them, as after a gap.
+
+    `added` are the file's added tokens; `vocabulary` has the loaded ids by token.
+    """
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
@@ -148,7 +151,7 @@ def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path
 def _hf_losses(
     content: dict[str, Any], library: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown: int
 ) -> LossCounter | None:
-    """Return a counter of lost text; None if the tokenizer cannot lose any."""
+    """Return a counter of lost text; None if the tokenizer cannot lose text."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     model, steps = content["model"], json.dumps([content.get("normalizer"), content.get("pre_tokenizer")])

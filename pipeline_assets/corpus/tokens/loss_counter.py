@@ -1,8 +1,8 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-Unknown tokens are counted by their id, lost characters by the difference between the length of a text and the length of
-the text that its other tokens decode to, both in NFKC without blanks. SentencePiece writes one unknown token for a run
-of unknown characters, so characters are counted as well as tokens.
+Unknown tokens are counted by their id. Lost characters are the length of a text minus the length of the text to which
+its other tokens decode, both in NFKC without blanks. Both are counted, because SentencePiece writes one unknown token
+for a whole run of unknown characters.
 """
 
 import unicodedata
@@ -22,9 +22,9 @@ class LossCounter:
     """Counter of the text that a tokenizer loses.
 
     Attributes:
-        unknown: Id of text without a token; -1 for a tokenizer without such an id, which drops that text or raises.
+        unknown: Id of the unknown token; -1 for a tokenizer that instead drops unknown text or raises an error.
         decode: Function from ids to text.
-        drops: Text can vanish without an unknown token, so every text is decoded.
+        drops: Whether text can be lost without an unknown token, so that every text must be decoded.
     """
 
     unknown: int
@@ -32,7 +32,7 @@ class LossCounter:
     drops: bool = False
 
     def count(self, texts: Iterable[str], runs: Iterable[NDArray[np.int32]]) -> Losses:
-        """Count the losses of texts from their ids, one array per text."""
+        """Count the losses of texts; `runs` has the ids of each text."""
         losses = NO_LOSSES
         for text, ids in zip(texts, runs, strict=True):
             known = ids[ids != self.unknown]
@@ -47,5 +47,5 @@ class LossCounter:
 
 
 def _count_characters(text: str) -> int:
-    """Count characters without blanks, marks of blanks, and replacement characters."""
+    """Count characters, except blanks, SentencePiece's \u2581 and U+FFFD."""
     return len("".join(text.replace(_BLANK_MARK, " ").replace(_NO_TEXT, " ").split()))

@@ -1,11 +1,11 @@
-"""Limit of a recipe to the text that a tokenizer loses."""
+"""Recipe limit to the share of text that a tokenizer loses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
+from pipeline_assets.corpus.tokens.losses import Losses, read_losses
 from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.section import Option, Share
@@ -17,12 +17,12 @@ _WARNING_FRACTION = Fraction(1, 1000)
 
 @dataclass(frozen=True)
 class LossLimit:
-    """Limit of a recipe to the share of each source's text that a tokenizer loses.
+    """Recipe limit to the share of each source's text that a tokenizer loses.
 
-    The limit changes no byte.
+    The limit changes no byte of an artifact. If a source exceeds the limit, downstream artifacts are not built.
 
     Attributes:
-        fraction: Share of lost text above which a source blocks artifacts downstream of its tokens.
+        fraction: Largest allowed share, a decimal.
         check: Name of the check.
     """
 
@@ -30,8 +30,8 @@ class LossLimit:
     check: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        """Compare the losses in a manifest with the limit; warn above 0.1 %."""
-        by_source = read_lost_text(manifest)
+        """Compare the losses by source in a manifest with the limit; warn above 0.1 %."""
+        by_source = read_losses(manifest)
         if by_source is None:
             return Verdict(True, "built by a version that did not count lost text", applies=False)
         return self.evaluate_losses(by_source)

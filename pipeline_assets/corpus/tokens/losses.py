@@ -1,6 +1,6 @@
 """Text that a tokenizer loses: unknown tokens and characters without a token.
 
-A tokenizer with all 256 bytes in its vocabulary (byte level or byte fallback) loses nothing, and nothing is counted.
+A lossless tokenizer has all 256 bytes in its vocabulary (byte level or byte fallback); for it, nothing is counted.
 """
 
 import operator
@@ -17,13 +17,13 @@ _PREFIX = "encoded/"
 
 @dataclass(frozen=True)
 class Losses:
-    """Tokens of texts, without ends of documents, and the text missing from them.
+    """Counts of the tokens and characters of texts, and of lost text.
 
     Attributes:
-        tokens: Tokens of the texts.
-        unknown_tokens: Tokens for text without a piece of its own.
-        characters: Characters of the texts, without blanks.
-        lost_characters: Characters that only an unknown token represents, or none.
+        tokens: Number of tokens, without end-of-document tokens.
+        unknown_tokens: Number of unknown tokens.
+        characters: Number of characters, without blanks.
+        lost_characters: Number of characters that unknown tokens stand for, or that no token stands for.
     """
 
     tokens: int = 0
@@ -36,11 +36,11 @@ class Losses:
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
-        """Read the counts of a receipt; a lossless tokenizer writes none."""
+        """Read the losses from the counts of a receipt; missing counts are 0."""
         return cls(**{name: counts.get(f"{_PREFIX}{name}", 0) for name in cls.__dataclass_fields__})
 
     def to_counts(self) -> dict[str, int]:
-        """Return the counts for a receipt, without zeros."""
+        """Return the losses as counts of a receipt, without zeros."""
         return {f"{_PREFIX}{name}": count for name, count in vars(self).items() if count}
 
     @property
@@ -51,7 +51,7 @@ class Losses:
         )
 
     def to_json(self) -> dict[str, int | str]:
-        """Return the counts and their fraction, as a manifest has them."""
+        """Return the counts and `fraction` as JSON values of a manifest."""
         return {**vars(self), "fraction": f"{float(self.fraction):.6f}"}
 
     def __str__(self) -> str:
@@ -63,18 +63,18 @@ class Losses:
 NO_LOSSES = Losses()
 
 
-def lost_text(by_source: Mapping[str, Losses]) -> dict[str, Any]:
-    """Return the losses of each source for the provenance.
+def losses_to_provenance(by_source: Mapping[str, Losses]) -> dict[str, Any]:
+    """Return the provenance key `lost_text`, with the losses by source.
 
-    No digest covers the provenance. The losses are empty for a lossless tokenizer.
+    No digest covers the provenance. Sources without counts, as of a lossless tokenizer, are omitted.
     """
     return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}
 
 
-def read_lost_text(manifest: Manifest) -> dict[str, Losses] | None:
-    """Return the losses of each source; empty for a lossless tokenizer.
+def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
+    """Return the losses by source in a manifest; empty for a lossless tokenizer.
 
-    None if an earlier version built the artifact.
+    None for an artifact that an earlier version of this program built without this key.
     """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:

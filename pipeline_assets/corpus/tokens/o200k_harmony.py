@@ -1,9 +1,9 @@
 """Tokenizer o200k Harmony: ranks of o200k_base with Harmony's special tokens.
 
 Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
-load; nothing is downloaded. Corpus text is ordinary text: a literal `<|endoftext|>` in a page is plain characters, and
-only builders add special ids. gigatoken encodes. tiktoken, several times slower, is the oracle with which a sample of
-every build is compared, and it encodes the few texts on which the two are known to differ.
+load; nothing is downloaded. Corpus text is ordinary text: `<|endoftext|>` in a page is encoded by its characters, and
+only builders add special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle:
+a sample of every build is compared with its ids, and it encodes the few texts on which both are known to differ.
 """
 
 import binascii
@@ -94,14 +94,14 @@ _CACHE_BYTES = 96 << 20
 _ASSUMED_GROWTH = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
 
 
-class TokenizerRecipe(RecipeSection):
-    """Tokenizer pinned by its family (the code) and its vocabulary file's sha256."""
+class HarmonyRecipe(RecipeSection):
+    """Recipe of o200k Harmony; `sha256` pins the vocabulary file."""
 
     family: Literal["o200k_harmony"] = "o200k_harmony"
     sha256: str = VOCABULARY_SHA256
 
     def describe(self) -> dict[str, object]:
-        """Return the content with the file's path in the project, which is not pinned."""
+        """Return the content and the vocabulary file's path, relative to the project."""
         return {**self.content(), "path": VOCABULARY.relative_to(VOCABULARY.parents[3]).as_posix()}
 
     @pydantic.field_validator("sha256")
@@ -112,8 +112,8 @@ class TokenizerRecipe(RecipeSection):
         return sha256
 
 
-class Encoder(Tokenizer):
-    """Encoder of o200k Harmony, which runs in one thread; `load_encoder` creates it."""
+class HarmonyEncoder(Tokenizer):
+    """Tokenizer o200k Harmony, which runs in one thread; `load_encoder` creates it."""
 
     vocabulary_size = VOCABULARY_SIZE
     end_of_document = padding = END_OF_TEXT
@@ -125,17 +125,17 @@ class Encoder(Tokenizer):
         self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that each one knows
         self._grown_bytes = 0
 
-    def __reduce__(self) -> tuple[Callable[..., "Encoder"], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., "HarmonyEncoder"], tuple[object, ...]]:
         """Pickle the arguments alone, so that another process loads its own encoder."""
         return load_encoder, (self._sha256, self._vocabulary, self.driver)
 
     @property
     def oracle(self) -> "tiktoken.Encoding":
-        """Encoding of the same vocabulary by tiktoken."""
+        """Tokenizer of tiktoken with the same vocabulary."""
         return _oracle(self._vocabulary, self._sha256)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode each text as ordinary text; each must pass `can_encode`."""
+        """Encode texts as ordinary text; each text must pass `can_encode`."""
         raw = [text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
@@ -167,7 +167,7 @@ class Encoder(Tokenizer):
         return [ControlledIds(ids, np.flatnonzero(ids >= RANKS)) for ids in runs]
 
     def decode(self, ids: NDArray[np.int32]) -> str:
-        """Decode ids; special tokens become names, invalid UTF-8 replacement characters."""
+        """Decode ids; special ids become their names, and invalid UTF-8 becomes U+FFFD."""
         return self.oracle.decode(ids.tolist())
 
     def oracle_ids(self, text: str) -> NDArray[np.int32]:
@@ -175,17 +175,17 @@ class Encoder(Tokenizer):
         return np.array(self.oracle.encode_ordinary(text), np.int32)
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """Check whether an id is one that no text gives."""
+        """Check whether one of `ids` is a special id or out of range."""
         return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
-        """Check that tiktoken does not panic, as it does on 999,999 blanks in a row."""
+        """Check that tiktoken does not panic, as it can on 999,999 blanks in a row."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _fast_encoder(self, *controls: str) -> "gigatoken.Tokenizer":
-        """Return the fast tokenizer with these control tokens; renew it if caches grow."""
+        """Return gigatoken's tokenizer with these control tokens; renew large caches."""
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
@@ -198,7 +198,10 @@ class Encoder(Tokenizer):
         return self._fast[controls]
 
     def _count_growth(self, before: int, result_bytes: int, text_bytes: int) -> None:
-        """Count the cache's growth: the process's growth without the result's bytes."""
+        """Add to the caches' growth: the growth of the process, without the result.
+
+        `before` is the memory of the process before encoding, in bytes.
+        """
         after = resident_bytes()
         if not before or not after:
             self._grown_bytes += _ASSUMED_GROWTH * text_bytes
@@ -208,15 +211,15 @@ class Encoder(Tokenizer):
 
 @functools.lru_cache(maxsize=1)
 def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
-    """Load tiktoken's encoding of a file, which all encoders of a process share."""
+    """Load tiktoken's tokenizer of a vocabulary file; a process caches the last one."""
     import tiktoken
 
     ranks = read_ranks(vocabulary)
     return tiktoken.Encoding(name=FAMILY, pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL_TOKENS)
 
 
-def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> Encoder:
-    """Load the encoder of a vocabulary file once per process.
+def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
+    """Load the encoder of a vocabulary file; a process caches the last four.
 
     If gigatoken is not installed, tiktoken encodes to the same ids, more slowly.
     """
@@ -224,7 +227,7 @@ def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "
 
 
 @functools.lru_cache(maxsize=4)
-def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> Encoder:
+def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> HarmonyEncoder:
     check_vocabulary(vocabulary, sha256)
     if driver == "gigatoken":
         try:
@@ -232,17 +235,17 @@ def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> Encoder:
         except ImportError as error:
             logger.warning("cannot load gigatoken (%s); tiktoken encodes to the same ids, more slowly", error)
             driver = "tiktoken"
-    return Encoder(vocabulary, sha256, driver)
+    return HarmonyEncoder(vocabulary, sha256, driver)
 
 
 def check_vocabulary(vocabulary: Path, sha256: str) -> None:
-    """Check that a vocabulary file has its pinned hash."""
+    """Raise InputError if a vocabulary file does not have its pinned sha256."""
     fix = "reinstall the program" if vocabulary == VOCABULARY else "pass the path of a .tiktoken file"
     read_pinned(vocabulary, sha256, fix)
 
 
 def read_ranks(vocabulary: Path) -> dict[bytes, int]:
-    """Read ranks by the bytes of their tokens, from lines of `<base64> <rank>`."""
+    """Read the rank of each token, by its bytes, from lines of `<base64> <rank>`."""
     fields = vocabulary.read_bytes().split()
     try:
         ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
@@ -256,7 +259,7 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
 
 
 def _may_split_differently(raw: bytes) -> bool:
-    """Check a text in UTF-8 for characters that gigatoken may split differently."""
+    """Check a UTF-8 text for characters by which only one library may split it."""
     for first, pair in _FIRST_BYTES.items():
         if first in raw and pair.search(raw):
             return _DIFFERING_CHARACTER.search(raw.decode()) is not None

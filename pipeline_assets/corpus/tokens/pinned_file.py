@@ -1,4 +1,4 @@
-"""Tokenizer file pinned by its sha256."""
+"""Recipe and reader of a tokenizer file that is pinned by its sha256."""
 
 import hashlib
 from pathlib import Path
@@ -13,7 +13,7 @@ Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FileTokenizerRecipe(RecipeSection):
-    """Tokenizer pinned by the sha256 of its file, with its end-of-document token."""
+    """Recipe of a tokenizer in a file: sha256 and text of the end-of-document token."""
 
     family: Literal["hf_tokenizer", "sentencepiece"]
     sha256: Sha256
@@ -21,7 +21,7 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file and check its hash; `fix` is advice if it cannot be read."""
+    """Read a tokenizer file and check its hash; `fix` advises if reading fails."""
     try:
         data = path.read_bytes()
     except OSError as error:

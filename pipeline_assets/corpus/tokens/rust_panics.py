@@ -11,9 +11,9 @@ _STDERR = 2
 def panics(call: Callable[[], object]) -> bool:
     """Check whether a call into a Rust library panics.
 
-    A panic reaches Python as an exception that is not an `Exception`. Before that, the library's panic hook writes a
-    message, and with RUST_BACKTRACE a backtrace, to the file descriptor of stderr. The hook cannot be switched off, so
-    the descriptor leads to the null device during the call; what other threads write to stderr in that time is lost.
+    A panic reaches Python as a `PanicException`, a direct subclass of `BaseException`. Before that, the library's panic
+    hook writes to the file descriptor of stderr. The hook cannot be switched off, so the descriptor leads to the null
+    device during the call; what other threads write to stderr in that time is lost.
     """
     with _without_stderr():
         try:

@@ -1,4 +1,4 @@
-"""Tokenizers from a SentencePiece model, without control symbols in text."""
+"""Tokenizers from a SentencePiece model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,15 +45,15 @@ class SentencePieceModel(Tokenizer):
         return str(self.library.decode(ids.tolist()))
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """Check for the ids of the end of a document and of padding.
+        """Check whether one of `ids` is the end-of-document id or the padding id.
 
-        Text gives such an id if the model's end of a document is a user-defined symbol.
+        Text can give the end-of-document id if its piece is a user-defined symbol.
         """
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
-    """Load a SentencePiece model, which must have the recipe's end-of-document piece."""
+    """Load a SentencePiece model; UsageError if it lacks the end-of-document piece."""
     library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:

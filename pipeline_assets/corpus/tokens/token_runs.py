@@ -13,13 +13,13 @@ from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 
 @dataclass(frozen=True)
 class TokenRuns:
-    """Ids of several texts, one after another.
+    """Token ids of several texts, one text after another.
 
     Attributes:
-        ids: Shape (tokens,).
-        lengths: Tokens of each text, shape (texts,).
-        text_bytes: UTF-8 bytes of all texts.
-        losses: Text that the ids do not represent.
+        ids: Ids of all texts, shape (tokens,).
+        lengths: Number of tokens of each text, shape (texts,).
+        text_bytes: Number of UTF-8 bytes of all texts.
+        losses: Counts of text that the ids do not represent.
     """
 
     ids: NDArray[np.int32]
@@ -29,7 +29,7 @@ class TokenRuns:
 
     @classmethod
     def from_lists(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
-        """Join runs of ids, one array or list per text."""
+        """Join the ids of texts, one array or list per text."""
         arrays = [np.asarray(run, np.int32) for run in runs]
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
@@ -41,22 +41,22 @@ class TokenRuns:
             yield self.ids[start:end]
 
     def closed_by(self, end: int) -> "TokenRuns":
-        """Return the runs with the token `end` after each, which its length includes."""
+        """Return a copy with the id `end` after each text, counted in its length."""
         ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
         return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
-        """Return the runs with the losses of their texts."""
+        """Return a copy with the losses of `texts`; None for `counter` counts none."""
         return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
 
 
 class ControlledIds(NamedTuple):
-    """Ids of a text with control tokens.
+    """Token ids of one text with control tokens.
 
     Attributes:
-        ids: Shape (tokens,).
+        ids: Ids of the text, shape (tokens,).
         controls: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Text that the ids do not represent.
+        losses: Counts of text that the ids do not represent.
     """
 
     ids: NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Interface of tokenizers."""
+"""Interface that all tokenizers implement."""
 
 import re
 from abc import ABC, abstractmethod
@@ -13,14 +13,14 @@ from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
 class Tokenizer(ABC):
     """Tokenizer that runs in one thread.
 
-    Text is ordinary text: only builders write ids with a special meaning.
+    Text is encoded as ordinary text; only a builder may add special ids, such as the end of a document.
 
     Attributes:
-        driver: Library that encodes.
+        driver: Name of the library that encodes.
         vocabulary_size: Upper bound of ids, exclusive.
-        end_of_document: Id that closes a document.
-        padding: Id that fills rows; `end_of_document` if the tokenizer has no padding id that no text gives.
-        special_ids: Ids of the tokens that no text gives, by name.
+        end_of_document: Id of the token after each document.
+        padding: Id of the token that fills rows; equals `end_of_document` if the tokenizer has no suitable token.
+        special_ids: Ids of special tokens by name; may be empty.
     """
 
     driver: str
@@ -34,11 +34,11 @@ class Tokenizer(ABC):
         """Encode texts; every text must pass `can_encode`."""
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
-        """Encode texts with control tokens; each part between them is encoded separately.
+        """Encode texts with control tokens; the text between two of them is encoded alone.
 
         Args:
-            texts: Texts in UTF-8, whose parts must pass `can_encode`.
-            controls: Names of `special_ids` that are control tokens in the texts.
+            texts: UTF-8 texts; each part between control tokens must pass `can_encode`.
+            controls: Names in `special_ids` that are control tokens in the texts.
         """
         by_name = re.compile(f"({'|'.join(map(re.escape, controls))})")
         encoded = []
@@ -52,16 +52,16 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: NDArray[np.int32]) -> str:
-        """Decode ids for people; a part of a character becomes a replacement character."""
+        """Decode ids for people; an incomplete character becomes U+FFFD."""
 
     @abstractmethod
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
-        """Check for an id that only a builder may write."""
+        """Check whether one of `ids` is an id that only a builder may add."""
 
     def can_encode(self, text: str) -> bool:
-        """Check whether the library can encode the text without a crash."""
+        """Check whether the library can encode the text without crashing."""
         return True
 
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
-        """Encode a text with a second library; None if the tokenizer has no second one."""
+        """Encode a text with a second library, the oracle; None without an oracle."""
         return None

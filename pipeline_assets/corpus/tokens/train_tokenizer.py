@@ -1,7 +1,4 @@
-"""Stage `tokenizer`, which trains on a sample of a mixture.
-
-It also measures the trained tokenizer on each corpus.
-"""
+"""Stage `tokenizer`, which trains a tokenizer and measures it on each corpus."""
 
 import functools
 import hashlib
@@ -45,35 +42,40 @@ logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Limits on the ranks of a corpus' documents, which are below 2**64.
+class RankLimits:
+    """Limits that divide a corpus by rank, a hash of seed and document id below 2**64.
 
     Attributes:
         sample: Documents with a rank below this limit are in the sample.
-        held_out: Other documents with a rank below this limit are used for figures.
+        held_out: Documents with a rank from `sample` to below this limit measure the tokenizer.
     """
 
     sample: int
     held_out: int
 
 
-def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, Rate]:
+def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, RankLimits]:
     rates = {}
     for name, share in recipe.sources.items():
         available = max(corpora[name].manifest.identity.counts["text_bytes"], 1)
         sample = min(Fraction(share) * recipe.sample_bytes / available, Fraction(1))
         held_out = min(sample + Fraction(_MEASURED_BYTES, available), Fraction(1))
-        rates[name] = Rate(int(sample * 2**64), int(held_out * 2**64))
+        rates[name] = RankLimits(int(sample * 2**64), int(held_out * 2**64))
     return rates
 
 
 def draw_shard(
-    shard: DocumentShard, window: Window, folder: StagingView, rates: Mapping[str, Rate], seed: str, zstd_level: int
+    shard: DocumentShard,
+    window: Window,
+    folder: StagingView,
+    rates: Mapping[str, RankLimits],
+    seed: str,
+    zstd_level: int,
 ) -> Receipt:
-    """Write the texts of a shard's drawn documents as JSON strings.
+    """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has two files: texts of the sample, and texts held out for figures. `rates` are by source, with which
-    the shard's path begins.
+    The receipt has two files: texts of the sample, and texts held out to measure the tokenizer. `rates` has the limits
+    by source, which is the first part of the shard's path.
     """
     rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
@@ -103,8 +105,8 @@ def train_tokenizer(
 ) -> BuildResult:
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
-    Training takes about `MEMORY_PER_BYTE` times the sample; less memory is a RetryableError. `corpora` are by their
-    names in the recipe's shares.
+    `corpora` are by source, as in `recipe.sources`. Training takes about `MEMORY_PER_BYTE` bytes of memory per byte of
+    the sample; a machine with less memory is a RetryableError.
     """
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
@@ -162,7 +164,7 @@ def _drawn(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Itera
 
 
 def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
-    """Return unseen texts, or texts of the sample if that contains the whole corpus."""
+    """Return about 2 MB of held-out texts; of the sample if it is the whole corpus."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
     for text in _drawn(staging, receipts, part):
@@ -176,8 +178,8 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
 def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
-    The figures are bytes per token, tokens per word between blanks (fertility, Rust et al. 2021, arXiv 2012.15613), the
-    share of unknown tokens, and the share of texts that decoding restores exactly.
+    The figures are bytes per token; tokens per word, which is a run without blanks (fertility, Rust et al. 2021, arXiv
+    2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
@@ -211,7 +213,7 @@ def _check_memory(sample_bytes: int, where: object) -> None:
 
 
 def _vocabulary(model: Path) -> bytes:
-    """Return a line per piece with its score, by id, in the trainer's own format."""
+    """Return a model's .vocab file: a line per piece with its score, in order of ids."""
     import sentencepiece
 
     library = sentencepiece.SentencePieceProcessor(model_file=str(model))

@@ -1,4 +1,4 @@
-"""Artifact of a SentencePiece tokenizer that is trained on several corpora.
+"""Artifact of a SentencePiece tokenizer that was trained on several corpora.
 
 Files: `spm_<vocab>_unigram.model`; `spm_<vocab>_unigram.vocab`, one line per piece with its score; `checksum.json`, the
 sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus, compared with those of o200k.
@@ -28,13 +28,13 @@ _MIN_PART_OF_SHARE = 0.8  # below 1, because chance decides which documents are 
 
 
 class TrainRecipe(UnigramRecipe):
-    """Training of a tokenizer with its sample.
+    """Recipe of a trained tokenizer and of its sample.
 
     Attributes:
-        sources: Share of each source in the sample's text.
-        sample_bytes: Approximate UTF-8 size of the sample; the hash of seed and id decides whether a document is in it.
-        seed: Seed of the draw and of the order of lines.
-        expected_sha256: Expected hash of the model; a different model blocks downstream artifacts. Changes no byte.
+        sources: Share of each source in the bytes of the sample.
+        sample_bytes: Approximate UTF-8 size of the sample, because a hash decides for each document.
+        seed: Seed of the choice of documents and of the order of lines.
+        expected_sha256: Expected hash of the model. If it differs, downstream artifacts are not built. Changes no byte.
     """
 
     sources: Weights
@@ -45,13 +45,13 @@ class TrainRecipe(UnigramRecipe):
     expected_sha256: Sha256 | None = None
 
     def training_content(self) -> dict[str, Any]:
-        """Return the settings that decide the model's bytes."""
+        """Return the keys that change bytes of the model."""
         return {key: value for key, value in self.content().items() if key != "expected_sha256"}
 
 
 @dataclass(frozen=True)
 class ExpectedTokenizer:
-    """Expected sha256 of a model, as a limit that the artifact must meet."""
+    """Check that a trained model has the expected sha256."""
 
     sha256: str
     check: str = "model_is_expected"
@@ -65,12 +65,12 @@ class ExpectedTokenizer:
 
 
 def model_name(vocab_size: int) -> str:
-    """Return the name of the model file."""
+    """Return the name of the model file for a vocabulary size."""
     return f"spm_{vocab_size}_unigram.model"
 
 
 def trained_file(tokenizer: Artifact) -> TokenizerFile:
-    """Return the file and pin of a trained tokenizer, for `load_tokenizer`."""
+    """Return path and pinned hash of a trained model, for `load_tokenizer`."""
     decisions = tokenizer.manifest.identity.decisions
     recipe = FileTokenizerRecipe(
         family="sentencepiece", sha256=decisions["sha256"], end_of_document=decisions["end_of_document"]
@@ -79,7 +79,7 @@ def trained_file(tokenizer: Artifact) -> TokenizerFile:
 
 
 def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
-    """Return a row of figures per corpus."""
+    """Return a preview line per corpus, with the tokenizer's figures."""
     figures = msgspec.json.decode(tokenizer.path(FIGURES).read_bytes())
     return [
         {"corpus": corpus} | {name: str(value) for name, value in values.items()}
@@ -88,9 +88,9 @@ def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
 
 
 def shares_are_kept(tokenizer: Artifact) -> Verdict:
-    """Check that the sample has the requested share of each corpus.
+    """Check that the sample has at least 80 % of the requested bytes of each corpus.
 
-    A share is smaller if its corpus has too little text.
+    It has fewer if the corpus has too little text.
     """
     recipe, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
     short = [
@@ -102,7 +102,10 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
-    """Copy the figures to `mixtures/<recipe>_tokenizer.json` in the recipe's folder."""
+    """Copy the figures to `mixtures/<recipe>_tokenizer.json` in the recipe's folder.
+
+    Return the path of the copy.
+    """
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)

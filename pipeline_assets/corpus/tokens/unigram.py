@@ -1,9 +1,9 @@
 """Training of a SentencePiece unigram model.
 
-Equal lines give an equal model, without loss of lines. The trainer's own sampling cannot be seeded, its pieces depend
-on the number of threads, and a model file contains the path of its input. So it samples nothing, runs in one thread,
-and reads and writes memory. It would silently skip long lines, and lines with NUL or with U+2585, its sign for unknown
-text. So `fit_lines` cuts long lines, and cuts the others around these characters.
+Equal lines give an equal model, and no line is lost. SentencePiece's trainer cannot seed its sampling, its pieces
+depend on the number of threads, and a model file contains the path of the input. So sampling is off, and the trainer
+runs in one thread on input in memory. The trainer would silently skip long lines, and lines with NUL or with U+2585,
+its sign for unknown text. So `fit_lines` cuts long lines, and removes these characters and cuts the line there.
 """
 
 import io
@@ -27,17 +27,18 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
 class UnigramRecipe(RecipeSection):
-    """Training of a unigram model; every key changes bytes.
+    """Recipe of a unigram model (Kudo 2018, "Subword Regularization").
 
-    The model is from Kudo 2018, "Subword Regularization".
+    Every key changes bytes of the model.
 
     Attributes:
-        vocab_size: Number of pieces, including those for unknown, begin and end.
-        character_coverage: Share of the sample's characters that get a piece; the others are unknown.
-        byte_fallback: Write text without a piece as bytes, which take 256 pieces; otherwise it is unknown.
+        vocab_size: Number of pieces, including those for unknown text, begin and end.
+        character_coverage: Share of the sample's characters that the pieces cover; other characters are unknown.
+        byte_fallback: Encode unknown characters as bytes, which take 256 of the pieces.
         normalization: Normalisation before text is cut into pieces: `nmt_nfkc`, SentencePiece's default, turns line
             feeds and tabs into blanks and applies NFKC to the rest; `identity` changes nothing.
-        keeps_blanks: Keep runs of blanks and blanks at the ends; otherwise each run becomes one blank.
+        keeps_blanks: Keep blanks at the ends of a text and in runs; otherwise ends are stripped, and a run becomes one
+            blank.
     """
 
     vocab_size: Annotated[int, Option("Number of pieces, including unknown, begin and end.")] = pydantic.Field(
@@ -55,9 +56,9 @@ class Trained:
 
     Attributes:
         model: Content of the model file.
-        lines: Lines that the trainer read.
-        cut: Lines that cutting added.
-        text_bytes: UTF-8 bytes of the lines that the trainer read.
+        lines: Number of lines that the trainer read.
+        cut: Number of lines that were added because longer lines were cut.
+        text_bytes: Number of UTF-8 bytes of these lines.
     """
 
     model: bytes
@@ -67,13 +68,13 @@ class Trained:
 
 
 class VocabularyTooLargeError(UsageError):
-    """Vocabulary size above `max_pieces`, which the sample supports."""
+    """Error of a vocabulary size above `max_pieces`, the largest that the text allows."""
 
     max_pieces = 0
 
 
 def check_trainer() -> None:
-    """Check that SentencePiece is installed."""
+    """Raise an error if SentencePiece is not installed."""
     try:
         import sentencepiece  # noqa: F401
     except ImportError as error:
@@ -84,7 +85,9 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
     """Train a model on lines without line feeds; blank lines are skipped.
 
     Raises:
-        VocabularyTooLargeError: The text does not support so many pieces.
+        VocabularyTooLargeError: The text has too few different pieces.
+        UsageError: The vocabulary is too small for the characters of the text.
+        InputError: SentencePiece cannot train on this text, or the text is empty.
     """
     check_trainer()
     import sentencepiece
@@ -127,10 +130,10 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
 
 
 def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
-    """Split a line into lines of at most `LINE_BYTES` without unreadable characters.
+    """Split a line into lines of at most `LINE_BYTES` without NUL and U+2585.
 
-    A long line is cut at the last blank within the limit, otherwise between characters. Blank lines are dropped.
-    `keeps_blanks` keeps blanks at the beginning of the line.
+    A long line is cut at the last blank within the limit, or else between two characters. Blank lines are dropped.
+    Blanks at the ends of a line are stripped; with `keeps_blanks`, those at the beginning of the input line are kept.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")

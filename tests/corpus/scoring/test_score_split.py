@@ -33,7 +33,7 @@ from tiny_scoring import (
 from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.scoring import score_split
-from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -139,7 +139,7 @@ def test_text_that_the_models_own_tokenizer_loses_fails_above_the_limit(model: P
 
     manifest = score_here(tmp_path, scoring_recipe(pool, lossy, tokenizer="model"))
 
-    lost = (read_lost_text(manifest) or {})["rows"]
+    lost = (read_losses(manifest) or {})["rows"]
     assert (lost.unknown_tokens, lost.lost_characters) == (0, 4 * 3)
     for limit, blocks in (("0.05", True), ("1", False)):
         recipe = NemotronRecipe.from_mapping(

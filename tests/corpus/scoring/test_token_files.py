@@ -14,11 +14,11 @@ from subset_pools import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
 from pipeline_assets.corpus.scoring.subset_tokens import ROWS
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
-DECODE = Encoder.decode
+DECODE = HarmonyEncoder.decode
 ALL, LAST = AssistantAll(analysis=True, calls=True), AssistantLast()
 RULES: dict[str, Any] = {
     "low": {"percentile": [0, 50]},
@@ -142,9 +142,9 @@ def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, chan
     ],
 )
 def test_tokens_or_a_mask_that_decode_to_something_else_stop_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decode: Callable[[Encoder, Any], str], why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decode: Callable[[HarmonyEncoder, Any], str], why: str
 ) -> None:
-    monkeypatch.setattr(Encoder, "decode", decode)
+    monkeypatch.setattr(HarmonyEncoder, "decode", decode)
 
     with pytest.raises(InputError, match=f"math/high math/high-0: {why}"):
         made_of(tmp_path)
@@ -153,7 +153,7 @@ def test_tokens_or_a_mask_that_decode_to_something_else_stop_it(
 def test_a_build_that_stopped_goes_on_and_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         calls = itertools.count()
-        broken.setattr(Encoder, "decode", lambda self, ids: DECODE(self, ids) if next(calls) < 30 else "")
+        broken.setattr(HarmonyEncoder, "decode", lambda self, ids: DECODE(self, ids) if next(calls) < 30 else "")
         with pytest.raises(InputError, match="do not decode"):
             made_of(tmp_path / "stopped")
     [folder] = (tmp_path / "stopped").glob(".subsets.building.*")

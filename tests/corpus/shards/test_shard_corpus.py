@@ -20,9 +20,15 @@ from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
-from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
+from pipeline_assets.corpus.shards.shard_corpus import (
+    Piece,
+    TokenShardPlan,
+    plan_token_shards,
+    shard_corpus,
+    write_shard,
+)
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, TokenizerRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -30,7 +36,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
-SHIPPED = TokenizerFile(TokenizerRecipe())
+SHIPPED = TokenizerFile(HarmonyRecipe())
 
 
 def stream_of(documents: list[Made], tokenizer: TokenizerFile) -> list[int]:
@@ -184,7 +190,7 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
     tokenizer = words(folder)
     np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
-    shard = TokenShard("00000", (1, 4), (Piece(folder / "run", 0, 4),))
+    shard = TokenShardPlan("00000", (1, 4), (Piece(folder / "run", 0, 4),))
 
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
 
@@ -234,7 +240,7 @@ def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int
     receipts = [Receipt([], {"tokens": length}) for length in lengths]
     rows = sum(lengths) // seq_len
 
-    shards = token_shards(
+    shards = plan_token_shards(
         EncodedCorpus(runs, receipts, lambda *_: iter(())), rows, ShardsRecipe(seq_len=seq_len, rows_per_shard=per)
     )
 

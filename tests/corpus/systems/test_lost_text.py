@@ -23,7 +23,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.shards.mixture_figures import preview_inventory
-from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
+from pipeline_assets.corpus.tokens.losses import Losses, read_losses
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
@@ -94,7 +94,7 @@ def test_a_packed_set_that_lost_a_source_is_failed_until_the_recipe_allows_it(tm
     [packed] = tokens_of(pack_recipe(tmp_path, max_unknown_fraction="1"), tmp_path, "stage_a/packed")
 
     characters = {name: 3 * len("".join(texts).replace(" ", "")) for name, texts in (("en", ENGLISH), ("zh", CHINESE))}
-    assert read_lost_text(packed.manifest) == {
+    assert read_losses(packed.manifest) == {
         "en": Losses(characters["en"], 0, characters["en"], 0),
         "zh": Losses(0, 0, characters["zh"], characters["zh"]),
     }
@@ -121,9 +121,9 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
         mixture(tmp_path, max_unknown_fraction="1"), tmp_path, "stage2/token_shards", "en", "zh"
     )
 
-    losses = (read_lost_text(chinese.manifest) or {})["zh"]
+    losses = (read_losses(chinese.manifest) or {})["zh"]
     assert losses.unknown_tokens and losses.lost_characters == losses.characters == 3 * len("".join(CHINESE))
-    assert (read_lost_text(english.manifest) or {})["en"].lost_characters == 0
+    assert (read_losses(english.manifest) or {})["en"].lost_characters == 0
     inventory = tmp_path / "stage2/mixed/inventory"
     assert (
         f"| `zh` | {losses.unknown_tokens} | {losses.characters} | 100.000% |"
@@ -150,7 +150,7 @@ def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(tmp_path: Path) -
         tokens_of(recipes[0], tmp_path, "parallel_text/token_cache")
     [lossy] = tokens_of(recipes[1], tmp_path, "parallel_text/token_cache")
 
-    losses = read_lost_text(lossy.manifest) or {}
+    losses = read_losses(lossy.manifest) or {}
     assert losses["src"].fraction > Fraction(1, 2) and losses["tgt"].fraction < Fraction(1, 100)
     manifest = tmp_path / "parallel_text" / "chinese" / "sample" / "manifest.jsonl"
     with pytest.raises(InputError, match=rf"{LOST} \(0\.05\).*or raise"):

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.tokens import encode
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, is_spot_checked
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -24,7 +24,7 @@ from pipeline_assets.systems.healing import HealingRecipe
 PATH = "shards/00000.jsonl.zst"
 HELLO = [13225, 2375]  # "Hello world"
 END = 199_999
-SHIPPED = TokenizerFile(TokenizerRecipe())
+SHIPPED = TokenizerFile(HarmonyRecipe())
 
 
 class Encoded(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -189,7 +189,7 @@ def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_name
 
 
 def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
-    shipped = load_tokenizer(TokenizerFile(TokenizerRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
+    shipped = load_tokenizer(TokenizerFile(HarmonyRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
 
     assert (shipped.end_of_document, shipped.padding, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
     assert ids_of(shipped, "Hello world") == [[13225, 2375]]

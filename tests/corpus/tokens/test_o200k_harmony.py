@@ -23,7 +23,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     SPECIAL_TOKENS,
     VOCABULARY,
     VOCABULARY_SHA256,
-    Encoder,
+    HarmonyEncoder,
     load_encoder,
 )
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -34,7 +34,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
+def encoder() -> HarmonyEncoder:
     return load_encoder(VOCABULARY_SHA256)
 
 
@@ -42,7 +42,7 @@ def split(runs: TokenRuns) -> list[list[int]]:
     return [run.tolist() for run in np.split(runs.ids, np.cumsum(runs.lengths)[:-1])] if len(runs.lengths) else []
 
 
-def test_a_known_sentence_has_known_ids(encoder: Encoder) -> None:
+def test_a_known_sentence_has_known_ids(encoder: HarmonyEncoder) -> None:
     runs = encoder.encode(["Hello, world!", "", "Übermäßig 🙂"])
 
     assert split(runs) == [[13225, 11, 2375, 0], [], [70249, 64618, 26192]]
@@ -53,7 +53,7 @@ def test_a_known_sentence_has_known_ids(encoder: Encoder) -> None:
 @given(texts=st.lists(ANY_TEXT, max_size=5))
 @settings(max_examples=300)
 def test_any_unicode_text_has_the_ids_of_tiktoken_and_decodes_to_itself(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], texts: list[str]
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]], texts: list[str]
 ) -> None:
     runs = split(encoder.encode(texts))
 
@@ -69,13 +69,13 @@ AWKWARD = st.lists(st.sampled_from([*BLANKS, *WORDS, "<|endoftext|>"])).map("".j
 @given(text=AWKWARD)
 @settings(max_examples=500)
 def test_blanks_marks_contractions_and_digits_in_any_order_have_the_ids_of_tiktoken(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], text: str
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]], text: str
 ) -> None:
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
 
 
 def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     names = [*SPECIAL_TOKENS, "<|endofprompt|>"]
 
@@ -91,12 +91,12 @@ CONTROLLED = st.lists(st.sampled_from([*STRUCTURE, *STRUCTURE[0], *BLANKS, *WORD
 
 @given(texts=st.lists(CONTROLLED.map("".join), max_size=3))
 @settings(max_examples=300)
-def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Encoder, texts: list[str]) -> None:
+def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: HarmonyEncoder, texts: list[str]) -> None:
     raw = [text.encode() for text in texts]
 
     encoded = encoder.encode_controlled(raw, STRUCTURE)
 
-    expected = Encoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, STRUCTURE)
+    expected = HarmonyEncoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, STRUCTURE)
     assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
     assert [one.controls.tolist() for one in encoded] == [one.controls.tolist() for one in expected]
     assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
@@ -117,7 +117,7 @@ def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Encoder
     ids=["a", "A", "漢", "accent", "!", "7", "NUL", "newlines"],
 )
 def test_a_million_of_one_character_has_the_ids_of_tiktoken(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], text: str
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]], text: str
 ) -> None:
     assert encoder.can_encode(text)
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
@@ -125,7 +125,7 @@ def test_a_million_of_one_character_has_the_ids_of_tiktoken(
 
 @pytest.mark.parametrize("blank", [" ", "\u3000"])
 def test_999_998_blanks_in_a_row_can_be_encoded(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], blank: str
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]], blank: str
 ) -> None:
     text = "from" + blank * 999_998 + "to"
 
@@ -133,14 +133,14 @@ def test_999_998_blanks_in_a_row_can_be_encoded(
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
 
 
-def test_runs_of_blanks_that_are_just_short_enough_are_each_looked_at_once(encoder: Encoder) -> None:
+def test_runs_of_blanks_that_are_just_short_enough_are_each_looked_at_once(encoder: HarmonyEncoder) -> None:
     """From each of their blanks on, it would be half a million million steps."""
     assert encoder.can_encode((" " * 999_998 + "x") * 2)
 
 
 @pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
 def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
-    encoder: Encoder, text: str, capfd: pytest.CaptureFixture[str]
+    encoder: HarmonyEncoder, text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert not encoder.can_encode(text)
     os.write(2, b"after it\n")
@@ -153,7 +153,7 @@ def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
     [("fineweb_edu_texts.jsonl", 150), ("fineweb_v1_300_partial.jsonl", 300), ("fineweb2_jpn_100.jsonl", 100)],
 )
 def test_web_texts_have_the_ids_of_tiktoken(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], shared_data: Path, name: str, texts: int
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]], shared_data: Path, name: str, texts: int
 ) -> None:
     lines = (shared_data / "fineweb" / name).read_text(encoding="utf-8").splitlines()
     pages = [json.loads(line)["text"] for line in lines]
@@ -171,7 +171,7 @@ def contractions_by_tiktoken(tiktoken_ids: Callable[[str], list[int]]) -> list[l
 
 
 def test_a_sample_of_code_points_has_the_ids_of_tiktoken(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     texts = [f"{character}'t" for character in random.Random(200).sample(UNICODE, 20_000)]
 
@@ -180,7 +180,7 @@ def test_a_sample_of_code_points_has_the_ids_of_tiktoken(
 
 @pytest.mark.slow
 def test_every_code_point_of_unicode_has_the_ids_of_tiktoken(
-    encoder: Encoder, contractions_by_tiktoken: list[list[int]]
+    encoder: HarmonyEncoder, contractions_by_tiktoken: list[list[int]]
 ) -> None:
     runs = encoder.encode([f"{character}'t" for character in UNICODE])
 
@@ -209,7 +209,7 @@ def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left
 
 
 def test_texts_left_to_tiktoken_keep_their_place_in_the_batch(
-    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     texts = ["\U0002cea2's", "plain", "", "\u088f and \ua7ce", "🙂", "\U000323b0"]
 
@@ -253,7 +253,7 @@ def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
 @given(texts=st.lists(ANY_TEXT, max_size=4), characters=st.integers(0, 3_000))
 @settings(max_examples=30, deadline=None)
 def test_a_text_has_its_ids_whether_texts_beside_it_are_long_or_short(
-    encoder: Encoder, texts: list[str], characters: int
+    encoder: HarmonyEncoder, texts: list[str], characters: int
 ) -> None:
     beside = ["a café of many words \U00011dd2 " * (characters // 20), ""]
 

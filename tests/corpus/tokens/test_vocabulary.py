@@ -16,7 +16,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     SPECIAL_TOKENS,
     VOCABULARY,
     VOCABULARY_SHA256,
-    TokenizerRecipe,
+    HarmonyRecipe,
     load_encoder,
     read_ranks,
 )
@@ -67,12 +67,12 @@ def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:
     other = "ab" * 32
 
     with pytest.raises(pydantic.ValidationError) as refused:
-        TokenizerRecipe(family="o200k_harmony", sha256=other)
+        HarmonyRecipe(family="o200k_harmony", sha256=other)
 
     assert refused.value.errors()[0]["msg"] == (
         f"Value error, the vocabulary that ships with this program has {VOCABULARY_SHA256}"
     )
-    assert TokenizerRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256).sha256 == VOCABULARY_SHA256
+    assert HarmonyRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256).sha256 == VOCABULARY_SHA256
 
 
 @pytest.mark.parametrize(
